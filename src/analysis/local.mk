@@ -1,0 +1,1 @@
+# src/analysis: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/conf: see HACKING.md for what lives here

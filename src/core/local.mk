@@ -1,0 +1,1 @@
+# src/core: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/ctl: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/http: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/loop: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/programs: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/pt: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/sglang: see HACKING.md for what lives here

@@ -1,0 +1,1 @@
+# src/sys: see HACKING.md for what lives here

@@ -1,0 +1,6 @@
+include tests/unit/local.mk
+include tests/sim/local.mk
+include tests/lint/local.mk
+include tests/standin/local.mk
+include tests/integration/local.mk
+include tests/bench/local.mk
