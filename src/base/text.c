@@ -1,0 +1,94 @@
+#include "base/text.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Length of the UTF-8 sequence at the front, 0 when it is not one. */
+static size_t sequence(const unsigned char *p, size_t left)
+{
+    static const struct {
+        unsigned char mask, lead;
+        size_t length;
+        uint32_t least;
+    } forms[] = {{0x80, 0x00, 1, 0}, {0xe0, 0xc0, 2, 0x80}, {0xf0, 0xe0, 3, 0x800}, {0xf8, 0xf0, 4, 0x10000}};
+    for (size_t i = 0; i < 4; i++) {
+        if ((p[0] & forms[i].mask) != forms[i].lead || left < forms[i].length)
+            continue;
+        uint32_t value = p[0] & (unsigned char)~forms[i].mask;
+        for (size_t k = 1; k < forms[i].length; k++) {
+            if ((p[k] & 0xc0) != 0x80)
+                return 0;
+            value = value << 6 | (p[k] & 0x3fu);
+        }
+        bool fine = value >= forms[i].least && value <= 0x10ffff && !(value >= 0xd800 && value <= 0xdfff);
+        return fine ? forms[i].length : 0;
+    }
+    return 0;
+}
+
+bool text_is_utf8(const char *bytes, size_t length)
+{
+    for (size_t i = 0; i < length;) {
+        size_t n = sequence((const unsigned char *)bytes + i, length - i);
+        if (n == 0)
+            return false;
+        i += n;
+    }
+    return true;
+}
+
+const char *text_clean(const char *bytes, size_t length, char *out, size_t out_size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < length;) {
+        const unsigned char *p = (const unsigned char *)bytes + i;
+        size_t n = sequence(p, length - i);
+        /* C1 controls (U+0080..U+009F) act on terminals as well */
+        bool control = n == 0 || p[0] < 0x20 || p[0] == 0x7f || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0);
+        size_t needed = control ? 1 : n;
+        if (used + needed + 4 > out_size) {
+            snprintf(out + used, out_size - used, "...");
+            return out;
+        }
+        if (control)
+            out[used] = p[0] == '\t' ? ' ' : '?';
+        else
+            memcpy(out + used, p, n);
+        used += needed;
+        i += n == 0 ? 1 : n;
+    }
+    out[used] = '\0';
+    return out;
+}
+
+bool text_starts(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+bool text_ends(const char *text, const char *suffix)
+{
+    size_t a = strlen(text), b = strlen(suffix);
+    return a >= b && strcmp(text + a - b, suffix) == 0;
+}
+
+bool text_is_name(const char *text)
+{
+    size_t length = strlen(text);
+    if (length == 0 || length > 64 || text[0] == '.' || text[0] == '-')
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+                    c == '_' || c == '-';
+        if (!fine)
+            return false;
+    }
+    return true;
+}
+
+void text_copy(char *out, size_t out_size, const char *text)
+{
+    snprintf(out, out_size, "%s", text);
+}
