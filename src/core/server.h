@@ -1,0 +1,169 @@
+/* The server under guard, seen from the core: the questions that are asked of it and what an answer means. Nothing here
+ * knows the server's own words; src/sglang fills `struct server_operations` with what does. All structs are plain
+ * values. */
+#pragma once
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/list.h"
+#include "core/audit.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SERVER_RANKS_MAX = 128,
+    SERVER_NAME_MAX = 65,  /* names of runs and experiments, with the NUL */
+    SERVER_PROBE_IDS = 12, /* prompt tokens of the probe */
+    SERVER_PROBE_NEW = 3,  /* tokens it generates */
+};
+
+enum server_question {
+    SERVER_HEALTH,  /* is it up? never causes a forward pass (the launch settings see to that) */
+    SERVER_STATE,   /* the dumper's settings and counters on every rank */
+    SERVER_INFO,    /* what the server resolved its settings to */
+    SERVER_LOAD,    /* how many requests are running or waiting */
+    SERVER_ENABLE,  /* dump from the next pass on, under experiment `experiment` */
+    SERVER_DISABLE, /* no dump from the next pass on */
+    SERVER_PROBE,   /* one short request with request id `request_id` */
+    SERVER_FLUSH,   /* empty the prefix cache; succeeds only on an idle server */
+    SERVER_QUESTIONS
+};
+
+/* The counters of one rank. `dump_index`: files that were begun since the process started; `step`: passes that were
+ * completed while enabled. Neither goes back when dumping is switched. */
+struct server_rank {
+    uint64_t dump_index;
+    uint64_t step;
+    bool enabled;
+    char experiment[SERVER_NAME_MAX]; /* "" when none is set; a longer name is cut */
+};
+
+struct server_facts {
+    char version[32];
+    char decode_graphs[32]; /* resolved backend; "disabled" is what is wanted */
+    char prefill_graphs[32];
+    bool graphs_known;       /* false: this release does not tell */
+    bool graphs_off;         /* both phases, and no compiler in the way */
+    uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
+    uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
+    uint32_t pipeline_stages, tensor_ranks;
+    char limited[200]; /* what cannot be proven in this shape of server, in words; "" when all can */
+};
+
+struct server_answer {
+    enum server_question question;
+    bool ok;           /* it answered, with success and in the expected form */
+    int http_status;   /* 0: no answer at all */
+    char problem[256]; /* when not ok: what came instead, safe to show */
+    /* SERVER_STATE */
+    uint32_t rank_count;
+    struct server_rank rank[SERVER_RANKS_MAX];
+    char wrong_setting[200]; /* first of our settings that does not hold on some rank, with both values; "" when all
+                                hold */
+    /* SERVER_INFO */
+    struct server_facts facts;
+    /* SERVER_LOAD */
+    bool load_known; /* false: this release has no such route; treated as idle, and said */
+    uint64_t requests;
+    /* SERVER_PROBE */
+    uint64_t prompt_tokens, cached_tokens, completion_tokens;
+};
+
+/* One HTTP request, ready to be carried. Owned by the caller: server_request_fini. */
+struct server_request {
+    const char *method; /* "GET" or "POST", static */
+    char path[128];     /* begins with '/' */
+    struct buffer body; /* JSON, or empty */
+};
+void server_request_fini(struct server_request *request);
+
+/* What a line of the server's log means for the run. */
+enum server_line_kind {
+    SERVER_LINE_NOTHING,
+    SERVER_LINE_STAGE,       /* the start has reached `text` ("loading weights"), for people */
+    SERVER_LINE_CAUSE,       /* a likely cause should the server end: `text` says it in words */
+    SERVER_LINE_SAVE_FAILED, /* a tensor was not saved */
+    SERVER_LINE_READY,       /* the server's own ready line: shown, never required */
+};
+struct server_line {
+    enum server_line_kind kind;
+    char text[256];
+};
+
+/* The command as the user gave it, and what the guard will run. */
+struct server_command {
+    bool is_wrapper;   /* CMD is not recognised as the server itself: nothing may be appended */
+    char *interpreter; /* the python that CMD uses; NULL for a wrapper; owned */
+    uint16_t port;     /* from the arguments, else the server's default */
+    bool port_given;
+    bool https;
+    char *host;         /* from the arguments or NULL; owned */
+    char *api_key;      /* the key that control calls need, or NULL; owned, never stored or printed */
+    char *generate_key; /* the key that SERVER_PROBE, SERVER_INFO, SERVER_LOAD need, or NULL; owned */
+};
+void server_command_fini(struct server_command *command);
+
+/* The guard's settings that decide how the server is launched. */
+struct server_launch {
+    const char *directory;        /* absolute; where experiments are written */
+    const char *first_experiment; /* name set at boot, never written to while disabled */
+    const char *temporary;        /* short absolute path for the server's sockets and temporary files */
+};
+
+/* Bytes and files that dumping costs on this model, measured by the probe; all 0 when not known. */
+struct server_costs {
+    uint64_t bytes_per_prefill_token; /* marginal: (extend bytes - fixed cost) / tokens, at least 1 */
+    uint64_t bytes_per_extend_pass;   /* of the probe's extend pass, all ranks */
+    uint64_t bytes_per_decode_pass;   /* mean over the probe's decode passes, all ranks, one request */
+    uint64_t files_per_pass;          /* most of any pass, all ranks */
+};
+
+enum server_verdict { SERVER_PROVEN, SERVER_LIMITED, SERVER_FAILED };
+
+struct server_judgement {
+    enum server_verdict verdict;
+    char setting[64]; /* SERVER_FAILED: the setting to blame ("DUMPER_NON_INTRUSIVE_MODE"), never "" */
+    char text[512];   /* PROVEN: what was seen; LIMITED: what could not be proven; FAILED: what was seen, expected, and
+                         what to change */
+    struct server_costs costs;
+};
+
+/* What the guard knows when the probe is over. */
+struct server_probe_evidence {
+    const struct audit *audit; /* of the probe's experiment */
+    const struct server_facts *facts;
+    const struct server_answer *before, *after; /* SERVER_STATE before enable and after disable */
+    const struct server_answer *probe;          /* SERVER_PROBE */
+    const char *request_id;
+};
+
+/* The table through which loop and core use src/sglang. All functions are pure: no I/O, no clock, any thread. */
+struct server_operations {
+    /* Reads CMD (and the environment it will get, for keys). ERROR_SETTINGS for a CMD that cannot be guarded. */
+    enum error_code (*read_command)(const struct list *command, const struct list *environment,
+                                    struct server_command *ret_command, struct error *err);
+    /* Program and arguments that print the server's version on one line within a second or two (no heavy import). */
+    void (*version_query)(const struct server_command *command, struct list *ret_argv);
+    /* ERROR_VERSION with what is needed when `version` (the line printed; "" when it could not be asked) cannot be
+     * guarded. Adds our settings to the environment and the arguments; a contradiction is ERROR_SETTINGS with both
+     * values. `ret_notes` gets one line for each thing that was added or is worth knowing. */
+    enum error_code (*prepare)(const struct server_command *command, const char *version,
+                               const struct server_launch *launch, struct list *argv, struct list *environment,
+                               struct list *ret_notes, struct error *err);
+    /* Builds the request; `experiment` for SERVER_ENABLE, `request_id` for SERVER_PROBE, `seed` picks the probe's token
+     * ids. */
+    void (*build)(enum server_question question, const char *experiment, const char *request_id, uint64_t seed,
+                  struct server_request *ret_request);
+    /* Reads an answer strictly; http_status 0 with `transport_problem` when there was none. Always fills ret_answer. */
+    void (*read)(enum server_question question, int http_status, const char *body, size_t length,
+                 const char *transport_problem, struct server_answer *ret_answer);
+    /* The next older way to ask the same thing (a route that another release has), or false: used after a 404. */
+    bool (*build_older)(enum server_question question, struct server_request *ret_request);
+    void (*read_line)(const char *line, size_t length, struct server_line *ret_line);
+    /* Words for how the server ended: `exit_code` or `signal` (-1 where not), given the last SERVER_LINE_CAUSE or "".
+     */
+    void (*explain_exit)(int exit_code, int signal, const char *cause, char *ret_text, size_t size);
+    void (*judge_probe)(const struct server_probe_evidence *evidence, struct server_judgement *ret_judgement);
+};
