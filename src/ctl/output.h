@@ -1,0 +1,56 @@
+/* What kldumpctl prints: gathered in memory, written whole at output_flush, also to a slow, non-blocking or closed
+ * pipe. Text that came from outside is made safe to show by the functions that say so. One thread. */
+#pragma once
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum output_style { OUTPUT_PLAIN, OUTPUT_BOLD, OUTPUT_DIM, OUTPUT_GREEN, OUTPUT_YELLOW, OUTPUT_RED };
+
+struct output {
+    int fd;
+    bool colour; /* a terminal, NO_COLOR unset or empty, TERM not "dumb" */
+    bool closed; /* the reader went away or writing failed: what is printed from now on is dropped */
+    struct buffer pending;
+};
+
+/* `fd` stays the caller's. SIGPIPE must be ignored by the program (output_ignore_pipe_signal). */
+void output_init(struct output *out, int fd);
+void output_fini(struct output *out); /* does not flush */
+
+/* Ignores SIGPIPE; output_restore_pipe_signal undoes it in a child before exec. */
+void output_ignore_pipe_signal(void);
+void output_restore_pipe_signal(void);
+
+/* Writes all that is pending; waits for a slow reader. A reader that went away is no error (closed is set, quietly);
+ * any other failure is ERROR_SYSTEM. */
+enum error_code output_flush(struct output *out, struct error *err);
+
+void output_text(struct output *out, const char *text);
+void output_format(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* `text` from outside, made safe and at most 4 KiB of it; in `style` where colour is on. */
+void output_safe(struct output *out, enum output_style style, const char *text);
+
+/* One line "label   text": text begins in column `width` (counted from 0); every line of it after the first, too.
+ * Made safe line by line. */
+void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* A table: `headings` and each row have `columns` cells; a heading that begins with '>' is of a column that is aligned
+ * to the right. Cells are made safe. `styles`: one for each row, or NULL. */
+void output_table(struct output *out, size_t columns, const char *const *headings, size_t rows,
+                  const char *const *cells, const enum output_style *styles);
+
+/* Standard error, at once: "kldumpctl COMMAND: MESSAGE" (COMMAND may be NULL); returns the exit status that belongs to
+ * the error's code. */
+int output_error(const char *command, const struct error *err);
+
+/* Columns that a text takes on a terminal: characters, not bytes. */
+size_t output_columns(const char *text);
+
+/* All of `data` to `fd`, whatever its mode. False when it could not be (errno says why). */
+bool output_write_all(int fd, const char *data, size_t length);
