@@ -1,1 +1,7 @@
 # tests/unit
+
+check_PROGRAMS += tests/unit/test_json
+TESTS += tests/unit/test_json
+tests_unit_test_json_SOURCES = tests/unit/test_json.c
+tests_unit_test_json_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_json_LDADD = libjson.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
