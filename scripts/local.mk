@@ -1,2 +1,2 @@
-dist_noinst_SCRIPTS += scripts/test
+dist_noinst_SCRIPTS += scripts/demo scripts/test examples/client.py
 EXTRA_DIST += scripts/build scripts/packages
