@@ -1,1 +1,9 @@
 # src/conf: see HACKING.md for what lives here
+noinst_LIBRARIES += libconf.a
+libconf_a_CPPFLAGS = $(AM_CPPFLAGS) $(INIH_CFLAGS)
+libconf_a_SOURCES = \
+    src/conf/settings.c src/conf/settings.h src/conf/settings.def src/conf/settings_table.h \
+    src/conf/settings_parse_arguments.c \
+    src/conf/settings_parse_file.c \
+    src/conf/settings_help.c \
+    src/conf/settings_random_name.c

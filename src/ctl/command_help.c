@@ -1,4 +1,5 @@
 /* kldumpctl help [COMMAND] */
+#include "conf/settings.h"
 #include "ctl/command.h"
 
 #include <string.h>
@@ -50,6 +51,10 @@ static int run(const struct command *command, struct output *out, int argc, char
     }
     print_usage(out, about);
     output_format(out, "\n%s: %s\n\n%s", about->name, about->summary, about->help);
+    if (about->has_settings) {
+        output_text(out, "\nOptions:\n");
+        settings_help(&out->pending);
+    }
     return STATUS_DONE;
 }
 

@@ -2,4 +2,4 @@
 
 bin_PROGRAMS += kldumpctl
 kldumpctl_SOURCES = src/programs/kldumpctl.c
-kldumpctl_LDADD = libctl.a libbase.a
+kldumpctl_LDADD = libctl.a libconf.a libbase.a $(INIH_LIBS)
