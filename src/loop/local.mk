@@ -1,1 +1,11 @@
 # src/loop: see HACKING.md for what lives here
+noinst_LIBRARIES += libloop.a
+libloop_a_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
+libloop_a_SOURCES = \
+    src/loop/child.c src/loop/child.h \
+    src/loop/clock.c src/loop/clock.h \
+    src/loop/control.c src/loop/control.h src/loop/control_private.h \
+    src/loop/control_bind.c \
+    src/loop/control_frame.c \
+    src/loop/output.c src/loop/output.h \
+    src/loop/watcher.c src/loop/watcher.h

@@ -1,0 +1,64 @@
+/* Shared by control.c (sockets), control_frame.c (requests and answers) and control_bind.c; nobody else includes it. */
+#pragma once
+
+#include "base/buffer.h"
+#include "loop/control.h"
+
+#include <stdint.h>
+
+struct control_server {
+    uv_pipe_t listener;
+    uv_timer_t drain;
+    unsigned handles; /* the two above and one for each connection that is not freed yet */
+    bool closing;
+    struct control_options options; /* texts owned */
+    uint64_t device, inode;         /* of our socket, so that we never remove another's */
+    struct control_connection *first;
+    size_t count;
+    void (*closed)(void *user);
+    void *closed_user;
+    char room[64 * 1024];
+};
+
+/* A request with what is needed to answer it; `request` comes first, so the two pointers convert. */
+struct control_pending {
+    struct control_request request;
+    struct control_pending *next; /* of the connection */
+    struct json *message;         /* owns request.parameters */
+    struct json *id;              /* owned */
+};
+
+struct control_connection {
+    uv_pipe_t pipe;
+    uv_timer_t timer; /* until hello; later the limit of the last answer */
+    unsigned handles;
+    struct control_server *server;
+    struct control_connection *next, **link;
+    uid_t uid;
+    pid_t pid;
+    bool accepted; /* hello was right */
+    bool ending;   /* closes as soon as everything queued is sent; input is thrown away */
+    bool closing;
+    struct buffer input;
+    size_t scanned; /* bytes of input known to hold no line end */
+    struct control_pending *pending;
+    unsigned outstanding, writes;
+};
+
+/* control_bind.c: a listening descriptor, and the identity of its socket file. */
+enum error_code control_bind(const char *path, int *ret_descriptor, uint64_t *ret_device, uint64_t *ret_inode,
+                             struct error *err);
+void control_unbind(const char *path, uint64_t device, uint64_t inode);
+
+/* control_frame.c: one line from the client; may set `ending`. */
+void control_take_frame(struct control_connection *connection, const char *line, size_t length);
+
+/* An error without a request: `code` of JSON-RPC, the id unknown (null). */
+void control_send_problem(struct control_connection *connection, int code, enum error_code error, const char *message);
+
+/* Ends the life of what the client still waits for: the requests stay with the handlers, without a connection. */
+void control_orphan_pending(struct control_connection *connection);
+
+/* control.c: queues one line (the end is added); takes the bytes over. */
+void control_send(struct control_connection *connection, struct buffer *line);
+void control_end(struct control_connection *connection); /* sets `ending` and its limit */

@@ -1,0 +1,356 @@
+/* Happy path: watcher_start makes the eventfd, the async handle and the thread. The thread reads, decides, publishes
+ * under the mutex, tells the loop through the async handle when something changed, and sleeps in ppoll on the eventfd
+ * until the next look is due. watcher_close sets `stop` and writes the eventfd; the thread says `finished` through the
+ * async handle as its last act; the loop joins it, closes its handles and frees.
+ *
+ * At the floor: read once more; if that reading does not say "fine", pull, then publish, then tell. A second reading
+ * that is unmeasurable confirms: the last figure that was seen is at the floor.
+ *
+ * A trigger fails: noted as pull_failed, tried again at each look, at the policy's shortest interval.
+ *
+ * A reading blocks: the loop sees reading_age_ns and blocked_ns grow. On close the loop waits for its limit, then marks
+ * the watcher `abandoned` under the mutex, detaches the thread and closes its handles. The thread looks at `abandoned`
+ * under the same mutex before it touches the async handle, so a late return meets no freed memory. The struct is freed
+ * by whichever of the two ends last.
+ *
+ * watcher_start fails half way: the async handle, if any, is closed and its callback frees. */
+#include "loop/watcher.h"
+#include "base/memory.h"
+#include "loop/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { STACK_BYTES = 256 * 1024, STACK_TOUCHED_BYTES = 64 * 1024, AFTER_NS = 10000000 };
+
+struct watcher {
+    struct watcher_options options; /* read only after the start */
+    int wake;                       /* eventfd */
+    pthread_t thread;
+    uint64_t started_ns;
+    struct space_policy policy; /* watcher thread only */
+
+    pthread_mutex_t mutex;            /* of what follows up to the blank line */
+    struct watcher_snapshot snapshot; /* without the ages */
+    uint64_t reading_since_ns;        /* 0: no reading is outstanding */
+    bool stop, finished, abandoned;
+    unsigned owners; /* the thread, the loop; the last one frees */
+
+    uv_async_t async; /* loop thread only */
+    uv_timer_t timer;
+    unsigned handles; /* open ones */
+    bool closing, joined;
+    void (*closed)(bool ended, void *user);
+    void *closed_user;
+};
+
+static void lock(struct watcher *watcher)
+{
+    pthread_mutex_lock(&watcher->mutex);
+}
+
+static void unlock(struct watcher *watcher)
+{
+    pthread_mutex_unlock(&watcher->mutex);
+}
+
+static void drop_owner(struct watcher *watcher)
+{
+    lock(watcher);
+    bool last = --watcher->owners == 0;
+    unlock(watcher);
+    if (!last)
+        return;
+    close(watcher->wake);
+    pthread_mutex_destroy(&watcher->mutex);
+    free(watcher);
+}
+
+/* -- the thread -- */
+
+static void read_space(struct watcher *watcher, struct space_reading *reading)
+{
+    *reading = (struct space_reading){.at_ns = clock_now_ns()};
+    uint64_t at_ns = reading->at_ns;
+    lock(watcher);
+    watcher->reading_since_ns = at_ns;
+    unlock(watcher);
+    watcher->options.read(watcher->options.read_context, reading);
+    reading->at_ns = at_ns; /* when it began: what it says may be as old as that */
+    lock(watcher);
+    watcher->reading_since_ns = 0;
+    unlock(watcher);
+}
+
+static bool must_stop(struct watcher *watcher)
+{
+    lock(watcher);
+    bool stop = watcher->stop;
+    unlock(watcher);
+    return stop;
+}
+
+static bool pull_all(const struct watcher *watcher)
+{
+    bool pulled = false;
+    for (int i = 0; i < WATCHER_TRIGGERS && watcher->options.triggers[i].pull != NULL; i++)
+        pulled |= watcher->options.triggers[i].pull(watcher->options.triggers[i].context);
+    return pulled;
+}
+
+/* Gives the order if none was given yet; fills the part of the snapshot that tells about it. */
+static void act(struct watcher *watcher, const struct space_reading *reading, uint64_t decided_at_ns)
+{
+    bool pulled = pull_all(watcher);
+    uint64_t pulled_at_ns = clock_now_ns();
+    lock(watcher);
+    struct watcher_snapshot *snapshot = &watcher->snapshot;
+    if (snapshot->decided_at_ns == 0) {
+        snapshot->decided_at_ns = decided_at_ns;
+        snapshot->pulled_by = *reading;
+    }
+    snapshot->pulled = pulled;
+    snapshot->pull_failed = !pulled;
+    if (pulled)
+        snapshot->pulled_at_ns = pulled_at_ns;
+    unlock(watcher);
+}
+
+static void publish(struct watcher *watcher, const struct space_reading *reading, const struct space_decision *decision,
+                    bool tell)
+{
+    lock(watcher);
+    struct watcher_snapshot *snapshot = &watcher->snapshot;
+    tell |= snapshot->looks == 0 || snapshot->latest.level != decision->level;
+    snapshot->looks++;
+    snapshot->latest = *decision;
+    if (reading->measurable)
+        snapshot->reading = *reading;
+    if (tell && !watcher->abandoned)
+        uv_async_send(&watcher->async);
+    unlock(watcher);
+}
+
+/* One look. Returns when the next is due. */
+static uint64_t look(struct watcher *watcher, bool *pulled)
+{
+    struct space_reading reading;
+    struct space_decision decision;
+    read_space(watcher, &reading);
+    space_policy_look(&watcher->policy, &reading, &decision);
+    bool acted = false;
+    if (decision.level == SPACE_FLOOR && !*pulled && !must_stop(watcher)) {
+        struct space_reading again;
+        struct space_decision confirmed;
+        read_space(watcher, &again);
+        uint64_t decided_at_ns = clock_now_ns();
+        space_policy_look(&watcher->policy, &again, &confirmed);
+        if (again.measurable) {
+            reading = again;
+            decision = confirmed;
+        }
+        if (decision.level == SPACE_FLOOR && !must_stop(watcher)) {
+            act(watcher, &reading, decided_at_ns);
+            lock(watcher);
+            *pulled = watcher->snapshot.pulled;
+            unlock(watcher);
+            acted = true;
+        }
+    }
+    publish(watcher, &reading, &decision, acted);
+    uint64_t interval_ns = decision.interval_ns;
+    if (*pulled && interval_ns < AFTER_NS) /* nothing is left to decide, and the end may take long */
+        interval_ns = AFTER_NS;
+    return reading.at_ns + interval_ns;
+}
+
+static void sleep_until(struct watcher *watcher, uint64_t due_ns)
+{
+    uint64_t now_ns = clock_now_ns();
+    uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+    struct timespec left = {.tv_sec = (time_t)(left_ns / 1000000000u), .tv_nsec = (long)(left_ns % 1000000000u)};
+    struct pollfd descriptor = {.fd = watcher->wake, .events = POLLIN};
+    if (ppoll(&descriptor, 1, &left, NULL) > 0) {
+        uint64_t count;
+        (void)!read(watcher->wake, &count, sizeof count);
+    }
+}
+
+/* So that a page fault cannot wait for memory at the worst moment. */
+static void __attribute__((noinline)) touch_stack(void)
+{
+    volatile char room[STACK_TOUCHED_BYTES];
+    for (size_t i = 0; i < sizeof room; i += 1024)
+        room[i] = 1;
+}
+
+static void *watch(void *argument)
+{
+    struct watcher *watcher = argument;
+    touch_stack();
+    prctl(PR_SET_NAME, "watcher");
+    prctl(PR_SET_TIMERSLACK, 1000); /* the default of 50 us is a twentieth of the shortest interval */
+    bool pulled = false;
+    while (!must_stop(watcher))
+        sleep_until(watcher, look(watcher, &pulled));
+    lock(watcher);
+    watcher->finished = true;
+    if (!watcher->abandoned)
+        uv_async_send(&watcher->async);
+    unlock(watcher);
+    drop_owner(watcher);
+    return NULL;
+}
+
+/* -- the loop's side -- */
+
+static void wake(struct watcher *watcher)
+{
+    uint64_t one = 1;
+    (void)!write(watcher->wake, &one, sizeof one);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct watcher *watcher = handle->data;
+    if (--watcher->handles > 0)
+        return;
+    void (*closed)(bool, void *) = watcher->closed;
+    void *user = watcher->closed_user;
+    bool ended = watcher->joined;
+    drop_owner(watcher);
+    if (closed != NULL)
+        closed(ended, user);
+}
+
+static void close_handles(struct watcher *watcher)
+{
+    uv_close((uv_handle_t *)&watcher->async, on_handle_closed);
+    uv_close((uv_handle_t *)&watcher->timer, on_handle_closed);
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct watcher *watcher = async->data;
+    lock(watcher);
+    bool finished = watcher->finished;
+    unlock(watcher);
+    if (!watcher->closing) {
+        if (watcher->options.changed != NULL)
+            watcher->options.changed(watcher->options.user);
+        return;
+    }
+    if (finished && !uv_is_closing((uv_handle_t *)async)) {
+        pthread_join(watcher->thread, NULL);
+        watcher->joined = true;
+        close_handles(watcher);
+    }
+}
+
+static void on_limit(uv_timer_t *timer)
+{
+    struct watcher *watcher = timer->data;
+    if (uv_is_closing((uv_handle_t *)timer))
+        return;
+    lock(watcher);
+    bool finished = watcher->finished;
+    watcher->abandoned = !finished;
+    unlock(watcher);
+    if (finished) {
+        pthread_join(watcher->thread, NULL);
+        watcher->joined = true;
+    } else {
+        pthread_detach(watcher->thread);
+    }
+    close_handles(watcher);
+}
+
+static int start_thread(struct watcher *watcher)
+{
+    pthread_attr_t attributes;
+    sigset_t all, old;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the loop's; the thread inherits this mask */
+    int failure = pthread_create(&watcher->thread, &attributes, watch, watcher);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    return failure;
+}
+
+enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *options, struct watcher **ret_watcher,
+                              struct error *err)
+{
+    int descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (descriptor < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot make the watcher's event descriptor");
+    struct watcher *watcher = memory_new(sizeof *watcher);
+    watcher->options = *options;
+    watcher->wake = descriptor;
+    watcher->owners = 1;
+    watcher->started_ns = clock_now_ns();
+    space_policy_init(&watcher->policy, &options->limits);
+    watcher->snapshot.act_bytes = watcher->policy.act_bytes;
+    pthread_mutex_init(&watcher->mutex, NULL);
+    int failure = uv_async_init(loop, &watcher->async, on_async);
+    if (failure != 0) {
+        drop_owner(watcher);
+        return error_set_errno(err, ERROR_SYSTEM, -failure, "cannot make the watcher's wake-up handle");
+    }
+    uv_timer_init(loop, &watcher->timer);
+    watcher->handles = 2;
+    watcher->async.data = watcher->timer.data = watcher;
+    watcher->owners = 2;
+    failure = start_thread(watcher);
+    if (failure != 0) {
+        watcher->owners = 1;
+        watcher->closing = true;
+        close_handles(watcher);
+        return error_set_errno(err, ERROR_SYSTEM, failure, "cannot start the watcher thread");
+    }
+    *ret_watcher = watcher;
+    return ERROR_NONE;
+}
+
+void watcher_look_now(struct watcher *watcher)
+{
+    wake(watcher);
+}
+
+void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot)
+{
+    lock(watcher);
+    *ret_snapshot = watcher->snapshot;
+    uint64_t since_ns = watcher->reading_since_ns;
+    unlock(watcher);
+    uint64_t now_ns = clock_now_ns();
+    uint64_t good_ns = ret_snapshot->reading.at_ns != 0 ? ret_snapshot->reading.at_ns : watcher->started_ns;
+    ret_snapshot->reading_age_ns = now_ns > good_ns ? now_ns - good_ns : 0;
+    ret_snapshot->blocked_ns = since_ns != 0 && now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+void watcher_close(struct watcher *watcher, uint64_t limit_ms, void (*closed)(bool ended, void *user), void *user)
+{
+    watcher->closing = true;
+    watcher->closed = closed;
+    watcher->closed_user = user;
+    lock(watcher);
+    watcher->stop = true;
+    unlock(watcher);
+    wake(watcher);
+    uv_timer_start(&watcher->timer, on_limit, limit_ms, 0);
+}
+
+bool watcher_pull_cgroup(void *context)
+{
+    return write(*(const int *)context, "1", 1) == 1;
+}
