@@ -10,3 +10,9 @@ TESTS += tests/unit/test_settings
 tests_unit_test_settings_SOURCES = tests/unit/test_settings.c
 tests_unit_test_settings_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_settings_LDADD = libconf.a libbase.a $(INIH_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_http
+TESTS += tests/unit/test_http
+tests_unit_test_http_SOURCES = tests/unit/test_http.c tests/unit/http_server.c tests/unit/http_server.h
+tests_unit_test_http_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_http_LDADD = libhttp.a libbase.a $(CURL_LIBS) $(CMOCKA_LIBS)
