@@ -44,10 +44,12 @@ struct server_facts {
     char version[32];
     char decode_graphs[32]; /* resolved backend; "disabled" is what is wanted */
     char prefill_graphs[32];
-    bool graphs_known;       /* false: this release does not tell */
-    bool graphs_off;         /* both phases, and no compiler in the way */
-    uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
-    uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
+    bool graphs_known;        /* false: this release does not tell */
+    bool graphs_off;          /* both phases, and no compiler in the way */
+    char graphs_setting[64];  /* when known and not off: the setting to blame */
+    char graphs_problem[256]; /* and what was seen, expected, and what to change */
+    uint32_t world_size;      /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
+    uint64_t token_capacity;  /* tokens of the KV pool; 0: unknown */
     uint32_t pipeline_stages, tensor_ranks;
     char limited[200]; /* what cannot be proven in this shape of server, in words; "" when all can */
 };
@@ -56,7 +58,8 @@ struct server_answer {
     enum server_question question;
     bool ok;           /* it answered, with success and in the expected form */
     int http_status;   /* 0: no answer at all */
-    char problem[256]; /* when not ok: what came instead, safe to show */
+    char problem[256]; /* when not ok: what came instead, expected, and what to do; safe to show */
+    char setting[64];  /* when not ok or a setting is wrong: the setting to blame; "" when none can be named */
     /* SERVER_STATE */
     uint32_t rank_count;
     struct server_rank rank[SERVER_RANKS_MAX];

@@ -97,10 +97,12 @@ def fitting_pythons():
             continue
         asked = subprocess.run([path, "-c", "import sys; print(sys.executable, *sys.version_info[:2]); import venv, ensurepip"],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-        if not asked.stdout or asked.stdout in seen:
+        if not asked.stdout:
             continue
-        seen.add(asked.stdout)
         executable, major, minor = asked.stdout.rsplit(maxsplit=2)
+        if os.path.realpath(executable) in seen:
+            continue
+        seen.add(os.path.realpath(executable))
         if not OLDEST_PYTHON <= (int(major), int(minor)) <= NEWEST_PYTHON:
             refused.append(f"{executable} is {major}.{minor}")
         elif asked.returncode != 0:

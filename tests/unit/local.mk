@@ -16,3 +16,14 @@ TESTS += tests/unit/test_http
 tests_unit_test_http_SOURCES = tests/unit/test_http.c tests/unit/http_server.c tests/unit/http_server.h
 tests_unit_test_http_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_http_LDADD = libhttp.a libbase.a $(CURL_LIBS) $(CMOCKA_LIBS)
+# Core's tests link base and core alone: a wrong dependency fails to link.
+check_PROGRAMS += tests/unit/test_run
+TESTS += tests/unit/test_run
+tests_unit_test_run_SOURCES = tests/unit/test_run.c tests/unit/run_world.c tests/unit/run_world.h
+tests_unit_test_run_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/unit $(CMOCKA_CFLAGS)
+tests_unit_test_run_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_space
+TESTS += tests/unit/test_space
+tests_unit_test_space_SOURCES = tests/unit/test_space.c
+tests_unit_test_space_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_space_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)

@@ -1,0 +1,187 @@
+/* The run machine: one guarded run from launch to its end, as a pure function run_step(run, event, now) -> effects.
+ *
+ * Happy path: launching -> loading -> warming -> verifying -> armed <-> dumping -> sealing -> armed -> stopping ->
+ * ended. Total over state x event: every cell of the table in run.c is written out, "ignore" being a written answer. No
+ * I/O, no clock: time comes in as monotonic ns, what is to be done goes out as effects. One owner (the loop thread).
+ *
+ * Questions to the server and audits carry a number; an answer with another number is late and ignored. The caller
+ * promises exactly one RUN_EVENT_ANSWER for each RUN_DO_ASK and one RUN_EVENT_AUDITED or _JUDGED for each RUN_DO_CHECK,
+ * in bounded time, ok or not; and a RUN_EVENT_TICK when run->wake_ns has come. */
+#pragma once
+
+#include "base/error.h"
+#include "core/server.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum run_state {
+#define X(constant, name, text) RUN_##constant,
+#include "core/run_states.def"
+#undef X
+    RUN_STATES
+};
+
+enum run_outcome {
+#define X(constant, name, status, text) RUN_OUTCOME_##constant,
+#include "core/run_outcomes.def"
+#undef X
+    RUN_OUTCOMES
+};
+
+enum run_event_kind {
+    RUN_EVENT_STARTED,     /* CMD runs: pid */
+    RUN_EVENT_EXEC_FAILED, /* CMD could not be executed: number = errno */
+    RUN_EVENT_EXITED,      /* the server's main process ended: exit_code, signal (-1 where not; both -1: unknown) */
+    RUN_EVENT_GONE,        /* no live process of the run remains */
+    RUN_EVENT_UNKILLABLE,  /* some remain after every means: text names them */
+    RUN_EVENT_KEEPER_LOST, /* the keeper died or broke off */
+    RUN_EVENT_LISTENER,    /* answer to RUN_DO_FIND_LISTENER: listener, text = holder when foreign */
+    RUN_EVENT_LINE,        /* a log line that means something: line */
+    RUN_EVENT_ANSWER,      /* answer to RUN_DO_ASK: number, answer */
+    RUN_EVENT_JUDGED,      /* answer to RUN_DO_CHECK of the probe: number, judgement */
+    RUN_EVENT_AUDITED,     /* answer to RUN_DO_CHECK of an experiment: number, ok, complete, text = first reason */
+    RUN_EVENT_TICK,        /* wake_ns has come */
+    RUN_EVENT_FLOOR,       /* the watcher pulled the trigger: text has the numbers */
+    RUN_EVENT_DUMP,        /* asked: number = request, text = experiment, force, hold, wait_idle_ms */
+    RUN_EVENT_PAUSE,       /* asked: number = request */
+    RUN_EVENT_STOP,        /* asked: now; text = who */
+    RUN_EVENT_INTERRUPT,   /* Ctrl-C, TERM or hang-up: the first stops in order, the second kills */
+    RUN_EVENT_HOLDER_GONE, /* the connection that holds the dump has closed */
+    RUN_EVENTS
+};
+
+enum run_listener { RUN_LISTENER_NONE, RUN_LISTENER_OWN, RUN_LISTENER_FOREIGN };
+
+struct run_event {
+    enum run_event_kind kind;
+    uint64_t number;
+    const char *text; /* may be NULL; only read during run_step */
+    int pid, exit_code, signal;
+    enum run_listener listener;
+    bool ok, complete, now, force, hold;
+    uint64_t wait_idle_ms;
+    const struct server_line *line;
+    const struct server_answer *answer;
+    const struct server_judgement *judgement;
+};
+
+enum run_effect_kind {
+    RUN_DO_FIND_LISTENER, /* who listens on the server's port? */
+    RUN_DO_ASK,           /* number, question, name = experiment or request id */
+    RUN_DO_CHECK,         /* number, name = experiment, probe: audit its folder against base and last */
+    RUN_DO_DISCARD,       /* name: remove the probe's folder (recognised files only) */
+    RUN_DO_SEAL,          /* write the seal of run->seal_experiment from the last audit */
+    RUN_DO_TERM,          /* TERM and CONT to the main process alone */
+    RUN_DO_TERM_GROUP,    /* the same to the group */
+    RUN_DO_KILL,          /* everything, now */
+    RUN_DO_REPLY,         /* number = request, code, text: answer a dump or pause request */
+    RUN_DO_NOTE,          /* level, note, text: an event for people */
+    RUN_DO_FINISH,        /* ended: exactly once, the last effect */
+    RUN_EFFECT_KINDS
+};
+
+enum run_level { RUN_INFO, RUN_WARN, RUN_ERROR };
+enum run_note {
+    RUN_NOTE_STATE,
+    RUN_NOTE_STAGE,
+    RUN_NOTE_NOTE,
+    RUN_NOTE_SPACE,
+    RUN_NOTE_DUMP,
+    RUN_NOTE_SEAL,
+    RUN_NOTE_STOP,
+    RUN_NOTE_END,
+    RUN_NOTE_SERVER
+};
+
+struct run_effect {
+    enum run_effect_kind kind;
+    uint64_t number;
+    enum server_question question;
+    bool probe;
+    enum error_code code;
+    enum run_level level;
+    enum run_note note;
+    char name[SERVER_NAME_MAX];
+    char text[768];
+};
+
+enum { RUN_EFFECTS_MAX = 16, RUN_PAUSERS_MAX = 8 };
+
+struct run_effects {
+    struct run_effect effect[RUN_EFFECTS_MAX];
+    unsigned count; /* overflow is a fault of the machine: checked in every test, the last note is lost then */
+};
+
+/* dump_index and step per rank, from one SERVER_STATE answer. */
+struct run_counts {
+    uint32_t ranks;
+    struct {
+        uint64_t dump_index, step;
+    } rank[SERVER_RANKS_MAX];
+};
+
+struct run_settings {
+    char name[SERVER_NAME_MAX];
+    char probe_experiment[SERVER_NAME_MAX]; /* throw-away name of the probe */
+    char probe_request[SERVER_NAME_MAX];    /* its request id */
+    uint64_t start_timeout_ms, stop_timeout_ms;
+};
+
+enum run_sealed_by { RUN_SEALED_BY_PAUSE, RUN_SEALED_BY_STOP, RUN_SEALED_BY_DEATH };
+
+struct run {
+    struct run_settings settings;
+    enum run_state state;
+    enum run_outcome outcome;
+    int step;                       /* position in the script of the state: run_internal.h */
+    uint64_t launched_ns, state_ns; /* when the run began, when the state was entered */
+    uint64_t wake_ns;               /* when a RUN_EVENT_TICK is due; UINT64_MAX: never */
+    uint64_t retry_ns, limit_ns;    /* next try and limit of the present step; UINT64_MAX: none */
+    uint64_t number;                /* of the last question or audit */
+    bool waiting;                   /* for the answer with that number */
+    /* the server */
+    int pid; /* 0: none yet */
+    bool exited, gone;
+    int exit_code, signal; /* -1: not known or not so */
+    char cause[256];       /* last line that may explain an end */
+    char stage[256];       /* how far the start has come, for people */
+    struct server_facts facts;
+    struct run_counts last; /* newest counters that were read */
+    struct server_judgement judgement;
+    bool was_armed;
+    struct server_answer before, after, probe; /* evidence of the probe */
+    /* the experiment that is open or was sealed last */
+    char experiment[SERVER_NAME_MAX]; /* "" while none is open */
+    char seal_experiment[SERVER_NAME_MAX];
+    struct run_counts base; /* counters before it was enabled */
+    bool enabled_sent, quiet_once, counts_exact;
+    uint64_t failed_saves_base, failed_saves;
+    enum run_sealed_by sealed_by;
+    uint64_t dump_request; /* 0: none */
+    uint64_t pause_request[RUN_PAUSERS_MAX];
+    unsigned pausers;
+    bool hold, force;
+    /* the end */
+    bool stop_wanted, interrupted, kill_sent;
+    char message[768]; /* one line: why it ended, or the last problem */
+};
+
+void run_init(struct run *run, const struct run_settings *settings, uint64_t now_ns);
+
+/* Takes one event; `ret_effects` is overwritten. */
+void run_step(struct run *run, const struct run_event *event, uint64_t now_ns, struct run_effects *ret_effects);
+
+/* The exit status of `kldumpctl run` (DESIGN 10): of an ended run. */
+int run_exit_status(const struct run *run);
+
+/* True while dumping is or may be on. */
+bool run_may_be_writing(const struct run *run);
+
+const char *run_state_name(enum run_state state);
+enum run_state run_state_from_name(const char *name); /* RUN_STATES when there is none */
+const char *run_outcome_name(enum run_outcome outcome);
+const char *run_note_name(enum run_note note);
+const char *run_level_name(enum run_level level);
+const char *run_sealed_by_name(enum run_sealed_by by);

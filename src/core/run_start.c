@@ -1,0 +1,303 @@
+/* From launching to armed. Happy path:
+ *   launching: STARTED -> loading: look for the listener each half second; ours -> warming: health until 200, then the
+ *   dumper's state: our settings on every rank, nothing written yet -> verifying: what the server resolved, idle,
+ * counters, enable under the probe's name, confirmed on every rank, one request, disable, counters until quiet, flush,
+ * audit, judgement -> armed. Failure modes: CMD cannot be executed, the port is somebody else's, a setting does not
+ * hold, something was dumped before we enabled, graphs are on, requests by others, no answer: each ends the run at once
+ * with a message that names the thing. */
+#include "core/run_internal.h"
+#include "base/text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint64_t look_ms = 500;         /* listener, while loading */
+static const uint64_t poll_ms = 250;         /* health, while warming */
+static const uint64_t settle_ms = 100;       /* counters and idleness, while verifying */
+static const uint64_t idle_limit_ms = 60000; /* for foreign requests to end, for the flush to succeed */
+
+static void limit_from_now(struct run_context *c, uint64_t ms)
+{
+    c->run->limit_ns = c->now_ns + ms * RUN_MS;
+}
+
+static bool past_limit(const struct run_context *c)
+{
+    return c->run->limit_ns != UINT64_MAX && c->now_ns >= c->run->limit_ns;
+}
+
+void run_start_started(struct run_context *c)
+{
+    c->run->pid = c->event->pid;
+    run_enter(c, RUN_LOADING, STEP_NONE);
+    run_retry(c, look_ms);
+}
+
+void run_start_exec_failed(struct run_context *c)
+{
+    int error = (int)c->event->number;
+    c->run->exit_code = error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_EXECUTE;
+    run_message(c, "%s", c->event->text != NULL ? c->event->text : "CMD cannot be executed");
+    run_end_fail(c, RUN_OUTCOME_START_FAILED);
+}
+
+void run_start_listener(struct run_context *c)
+{
+    switch (c->event->listener) {
+    case RUN_LISTENER_NONE:
+        run_retry(c, look_ms);
+        break;
+    case RUN_LISTENER_FOREIGN:
+        run_message(c, "the server's port is held by %s; stop that, or give CMD another --port",
+                    c->event->text != NULL ? c->event->text : "another process");
+        run_end_fail(c, RUN_OUTCOME_START_FAILED);
+        break;
+    case RUN_LISTENER_OWN:
+        run_enter(c, RUN_WARMING, WARM_HEALTH);
+        run_ask(c, WARM_HEALTH, SERVER_HEALTH, "");
+        break;
+    }
+}
+
+static bool start_timed_out(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (c->now_ns < run->launched_ns + run->settings.start_timeout_ms * RUN_MS)
+        return false;
+    run_message(c, "not ready after %llu s (--start-timeout): it is %s%s%s",
+                (unsigned long long)(run->settings.start_timeout_ms / 1000), run_state_name(run->state),
+                run->stage[0] != '\0' ? ", last seen: " : "", run->stage);
+    run_end_fail(c, RUN_OUTCOME_START_TIMEOUT);
+    return true;
+}
+
+void run_start_tick_loading(struct run_context *c)
+{
+    if (start_timed_out(c) || c->now_ns < c->run->retry_ns)
+        return;
+    c->run->retry_ns = UINT64_MAX;
+    run_add(c, RUN_DO_FIND_LISTENER);
+}
+
+static const struct {
+    int step;
+    enum server_question question;
+} repeated[] = {
+    {WARM_HEALTH, SERVER_HEALTH}, {WARM_STATE, SERVER_STATE},   {VERIFY_IDLE, SERVER_LOAD},
+    {VERIFY_AFTER, SERVER_STATE}, {VERIFY_FLUSH, SERVER_FLUSH},
+};
+
+void run_start_tick(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (start_timed_out(c) || run->waiting || c->now_ns < run->retry_ns)
+        return;
+    for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++)
+        if (repeated[i].step == run->step) {
+            run_ask(c, run->step, repeated[i].question, "");
+            return;
+        }
+}
+
+/* ---- warming ---- */
+
+static void unproven(struct run_context *c, const char *setting)
+{
+    c->run->judgement.verdict = SERVER_FAILED;
+    text_copy(c->run->judgement.setting, sizeof c->run->judgement.setting, setting);
+    text_copy(c->run->judgement.text, sizeof c->run->judgement.text, c->run->message);
+    run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
+}
+
+static bool nothing_written(const struct server_answer *answer)
+{
+    for (uint32_t i = 0; i < answer->rank_count; i++)
+        if (answer->rank[i].dump_index != 0 || answer->rank[i].step != 0)
+            return false;
+    return true;
+}
+
+void run_start_answer_warming(struct run_context *c)
+{
+    struct run *run = c->run;
+    const struct server_answer *answer = c->event->answer;
+    if (!run_answers(c))
+        return;
+    if (run->step == WARM_HEALTH) {
+        if (answer->ok)
+            run_ask(c, WARM_STATE, SERVER_STATE, "");
+        else
+            run_retry(c, poll_ms);
+        return;
+    }
+    if (!answer->ok && answer->http_status == 0) {
+        run_retry(c, poll_ms); /* no answer at all: busy or ending; the start limit and EXITED decide */
+        return;
+    }
+    if (!answer->ok)
+        run_message(c, "the dumper's control route: %s", answer->problem);
+    else if (answer->wrong_setting[0] != '\0')
+        run_message(c, "a setting did not reach the server: %s", answer->wrong_setting);
+    else if (!nothing_written(answer))
+        run_message(c, "the dumper was on before it was asked: rank 0 has dump_index %llu, step %llu; expected 0 and 0",
+                    (unsigned long long)answer->rank[0].dump_index, (unsigned long long)answer->rank[0].step);
+    else {
+        run_counts_from(&run->last, answer);
+        run_enter(c, RUN_VERIFYING, VERIFY_INFO);
+        run_ask(c, VERIFY_INFO, SERVER_INFO, "");
+        return;
+    }
+    unproven(c, answer->setting);
+}
+
+/* ---- verifying ---- */
+
+static bool enabled_everywhere(const struct server_answer *answer, const char *experiment)
+{
+    for (uint32_t i = 0; i < answer->rank_count; i++)
+        if (!answer->rank[i].enabled || strcmp(answer->rank[i].experiment, experiment) != 0)
+            return false;
+    return answer->rank_count > 0;
+}
+
+static void info(struct run_context *c)
+{
+    struct run *run = c->run;
+    run->facts = c->event->answer->facts;
+    if (run->facts.graphs_known && !run->facts.graphs_off) {
+        run_message(c, "%s", run->facts.graphs_problem);
+        unproven(c, run->facts.graphs_setting);
+        return;
+    }
+    limit_from_now(c, idle_limit_ms);
+    run_ask(c, VERIFY_IDLE, SERVER_LOAD, "");
+}
+
+static void idle(struct run_context *c)
+{
+    const struct server_answer *answer = c->event->answer;
+    if (answer->load_known && answer->requests > 0) {
+        if (past_limit(c)) {
+            run_message(
+                c,
+                "%llu requests by somebody else were still running after %llu s: the probe needs an idle server; "
+                "keep clients away until the run is armed",
+                (unsigned long long)answer->requests, (unsigned long long)(idle_limit_ms / 1000));
+            unproven(c, "idle server");
+            return;
+        }
+        run_retry(c, settle_ms);
+        return;
+    }
+    run_ask(c, VERIFY_BEFORE, SERVER_STATE, "");
+}
+
+static void confirm(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (!enabled_everywhere(c->event->answer, run->settings.probe_experiment)) {
+        run_message(c, "enable was answered with success, but not every rank has it: %u ranks answered",
+                    (unsigned)c->event->answer->rank_count);
+        unproven(c, "control channel");
+        return;
+    }
+    run_ask(c, VERIFY_PROBE, SERVER_PROBE, run->settings.probe_request);
+}
+
+static void after(struct run_context *c)
+{
+    struct run *run = c->run;
+    struct run_counts counts;
+    run_counts_from(&counts, c->event->answer);
+    bool quiet = run->quiet_once && run_counts_equal(&counts, &run->last);
+    run->last = counts;
+    run->quiet_once = true;
+    if (!quiet) {
+        run_retry(c, settle_ms);
+        return;
+    }
+    run->after = *c->event->answer;
+    limit_from_now(c, idle_limit_ms);
+    run_ask(c, VERIFY_FLUSH, SERVER_FLUSH, "");
+}
+
+static void flushed(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (c->event->answer->ok) {
+        run_check(c, VERIFY_CHECK, run->settings.probe_experiment, true);
+        return;
+    }
+    if (!past_limit(c)) {
+        run_retry(c, settle_ms * 2);
+        return;
+    }
+    run_message(c, "the prefix cache could not be flushed after the probe: %s", c->event->answer->problem);
+    unproven(c, "idle server");
+}
+
+void run_start_answer_verifying(struct run_context *c)
+{
+    struct run *run = c->run;
+    const struct server_answer *answer = c->event->answer;
+    if (!run_answers(c))
+        return;
+    if (!answer->ok && run->step != VERIFY_FLUSH) {
+        run_message(c, "%s", answer->problem);
+        unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
+        return;
+    }
+    switch (run->step) {
+    case VERIFY_INFO:
+        info(c);
+        break;
+    case VERIFY_IDLE:
+        idle(c);
+        break;
+    case VERIFY_BEFORE:
+        run->before = *answer;
+        run_ask(c, VERIFY_ENABLE, SERVER_ENABLE, run->settings.probe_experiment);
+        break;
+    case VERIFY_ENABLE:
+        run_ask(c, VERIFY_CONFIRM, SERVER_STATE, "");
+        break;
+    case VERIFY_CONFIRM:
+        confirm(c);
+        break;
+    case VERIFY_PROBE:
+        run->probe = *answer;
+        run_ask(c, VERIFY_DISABLE, SERVER_DISABLE, "");
+        break;
+    case VERIFY_DISABLE:
+        run->quiet_once = false;
+        run_ask(c, VERIFY_AFTER, SERVER_STATE, "");
+        break;
+    case VERIFY_AFTER:
+        after(c);
+        break;
+    case VERIFY_FLUSH:
+        flushed(c);
+        break;
+    }
+}
+
+void run_start_judged(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (!run_answers(c))
+        return;
+    run->judgement = *c->event->judgement;
+    if (run->judgement.verdict == SERVER_FAILED) {
+        run_message(c, "%s", run->judgement.text);
+        run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
+        return;
+    }
+    struct run_effect *effect = run_add(c, RUN_DO_DISCARD);
+    text_copy(effect->name, sizeof effect->name, run->settings.probe_experiment);
+    run_note(c, run->judgement.verdict == SERVER_LIMITED ? RUN_WARN : RUN_INFO, RUN_NOTE_NOTE, "%s%s",
+             run->judgement.verdict == SERVER_LIMITED ? "limited: " : "", run->judgement.text);
+    run->was_armed = true;
+    run->failed_saves_base = run->failed_saves;
+    run_enter(c, RUN_ARMED, STEP_NONE);
+}

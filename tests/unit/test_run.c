@@ -1,0 +1,354 @@
+/* The run machine: every state x event, and each path that an issue or a fact names, under a virtual clock. */
+#include "run_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct run_world world;
+
+static void test_happy_path(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    assert_true(world.run.was_armed);
+    assert_int_equal(world.asked[SERVER_PROBE], 1);
+    assert_int_equal(world.done[RUN_DO_DISCARD], 1);
+    assert_false(world.enabled);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    run_world_settle(&world, 50);
+    assert_int_equal(world.run.state, RUN_DUMPING);
+    assert_true(world.enabled);
+    assert_string_equal(world.experiment, "dec");
+    assert_int_equal(world.reply_code, ERROR_NONE);
+    assert_int_equal(world.reply_number, 77);
+    world.step += 8;
+    world.dump_index += 8 * 123;
+    struct run_event pause = run_world_event(&world, RUN_EVENT_PAUSE);
+    pause.number = 78;
+    run_world_step(&world, pause);
+    run_world_settle(&world, 50);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_false(world.enabled);
+    assert_int_equal(world.done[RUN_DO_SEAL], 1);
+    assert_int_equal(world.reply_number, 78);
+    assert_int_equal(world.run.last.rank[0].step - world.run.base.rank[0].step, 8);
+    assert_true(world.run.counts_exact);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_STOP));
+    run_world_settle(&world, 50);
+    assert_int_equal(world.run.state, RUN_ENDED);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_STOPPED);
+    assert_int_equal(run_exit_status(&world.run), 0);
+}
+
+/* Every cell: the machine takes any event in any state, keeps its invariants, and still reaches its end. */
+static void test_every_state_and_event(void **state)
+{
+    (void)state;
+    unsigned cells = 0;
+    for (int s = 0; s < RUN_STATES; s++)
+        for (int e = 0; e < RUN_EVENTS; e++) {
+            run_world_reach(&world, (enum run_state)s);
+            run_world_step(&world, run_world_event(&world, (enum run_event_kind)e));
+            run_world_settle(&world, 200);
+            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true});
+            run_world_settle(&world, 200);
+            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_GONE});
+            run_world_settle(&world, 200);
+            assert_int_equal(world.run.state, RUN_ENDED);
+            cells++;
+        }
+    assert_int_equal(cells, RUN_STATES * RUN_EVENTS);
+}
+
+static void expect_end(enum run_outcome outcome, int status)
+{
+    run_world_settle(&world, 3000);
+    assert_int_equal(world.run.state, RUN_ENDED);
+    assert_int_equal(world.run.outcome, outcome);
+    assert_int_equal(run_exit_status(&world.run), status);
+    assert_true(world.run.message[0] != '\0');
+}
+
+static void test_death_in_each_state(void **state)
+{
+    (void)state;
+    for (int s = RUN_LAUNCHING; s < RUN_STOPPING; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        unsigned seals = world.done[RUN_DO_SEAL];
+        bool open = world.run.experiment[0] != '\0';
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_EXITED)); /* exit code 3 */
+        assert_int_equal(world.run.state, RUN_STOPPING);
+        assert_int_equal(world.done[RUN_DO_KILL], 1);
+        if (s < RUN_ARMED)
+            expect_end(RUN_OUTCOME_START_FAILED, STATUS_NOT_ARMED);
+        else
+            expect_end(RUN_OUTCOME_SERVER_EXITED, 3);
+        assert_int_equal(world.done[RUN_DO_SEAL] - seals, open ? 1 : 0);
+        if (open)
+            assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_DEATH);
+    }
+}
+
+static void test_floor_in_each_state(void **state)
+{
+    (void)state;
+    for (int s = RUN_LAUNCHING; s < RUN_ENDED; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_FLOOR));
+        assert_true(world.done[RUN_DO_KILL] >= 1);
+        expect_end(RUN_OUTCOME_FLOOR, STATUS_FLOOR);
+    }
+}
+
+static void test_floor_upgrades_a_stop_under_way(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    assert_int_equal(world.run.state, RUN_SEALING);
+    assert_int_equal(world.done[RUN_DO_KILL], 0);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_FLOOR));
+    assert_int_equal(world.done[RUN_DO_KILL], 1);
+    expect_end(RUN_OUTCOME_FLOOR, STATUS_FLOOR);
+}
+
+static void test_interrupt_seals_then_kills(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    run_world_settle(&world, 100);
+    assert_int_equal(world.done[RUN_DO_SEAL], 1);
+    assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_STOP);
+    expect_end(RUN_OUTCOME_STOPPED, STATUS_INTERRUPTED);
+
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    assert_int_equal(world.run.state, RUN_STOPPING);
+    assert_int_equal(world.done[RUN_DO_KILL], 1);
+    expect_end(RUN_OUTCOME_STOPPED, STATUS_INTERRUPTED);
+}
+
+static void test_start_timeout(void **state)
+{
+    (void)state;
+    for (int s = RUN_LAUNCHING; s < RUN_ARMED; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        world.now_ns = world.run.launched_ns + 600001 * 1000000ull;
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_TICK));
+        expect_end(RUN_OUTCOME_START_TIMEOUT, STATUS_NOT_ARMED);
+    }
+}
+
+static void test_term_ignored(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_STOP));
+    assert_int_equal(world.done[RUN_DO_TERM], 1);
+    uint64_t asked_at = world.now_ns;
+    world.now_ns = world.run.wake_ns;
+    assert_int_equal(world.now_ns - asked_at, 10000 * 1000000ull);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_TICK));
+    assert_int_equal(world.done[RUN_DO_TERM_GROUP], 1);
+    world.now_ns = world.run.wake_ns;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_TICK));
+    assert_int_equal(world.done[RUN_DO_KILL], 1);
+    expect_end(RUN_OUTCOME_STOPPED, 0);
+}
+
+static void test_kill_that_does_not_help(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true, .text = "somebody"});
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_UNKILLABLE, .text = "pid 7 (python) in state D"});
+    expect_end(RUN_OUTCOME_UNKILLABLE, STATUS_UNKILLABLE);
+    assert_non_null(strstr(world.run.message, "pid 7"));
+}
+
+static void spoil_confirm(struct run_world *w, struct server_answer *answer)
+{
+    if (answer->question == SERVER_STATE && w->enabled)
+        answer->rank[0].enabled = false;
+}
+
+static void spoil_enable(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    if (answer->question == SERVER_ENABLE) {
+        answer->ok = false;
+        snprintf(answer->problem, sizeof answer->problem, "400 as spoilt");
+    }
+}
+
+static void test_verify_failures(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_WARMING);
+    snprintf(world.wrong_setting, sizeof world.wrong_setting, "mode is core, expected all");
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    run_world_reach(&world, RUN_WARMING);
+    world.dump_index = 984; /* somebody enabled it at boot */
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    run_world_reach(&world, RUN_WARMING);
+    world.graphs_on = true;
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    run_world_reach(&world, RUN_WARMING);
+    world.requests = 2; /* never idle */
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    run_world_reach(&world, RUN_WARMING);
+    world.verdict = SERVER_FAILED;
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    assert_int_equal(world.done[RUN_DO_DISCARD], 0);
+    run_world_reach(&world, RUN_WARMING);
+    world.spoil = spoil_confirm;
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    assert_int_equal(world.asked[SERVER_PROBE], 0);
+    run_world_reach(&world, RUN_WARMING);
+    world.spoil = spoil_enable;
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+}
+
+static void test_dump_refusals(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_LOADING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    assert_int_equal(world.reply_code, ERROR_STATE);
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    assert_int_equal(world.reply_code, ERROR_BUSY);
+    run_world_reach(&world, RUN_ARMED);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    assert_int_equal(world.reply_code, ERROR_STATE);
+
+    run_world_reach(&world, RUN_ARMED);
+    world.requests = 1;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    for (int i = 0; i < 400 && world.run.dump_request != 0; i++) {
+        run_world_settle(&world, 1);
+        if (world.run.wake_ns != UINT64_MAX && !world.run.waiting) {
+            world.now_ns = world.run.wake_ns;
+            run_world_step(&world, run_world_event(&world, RUN_EVENT_TICK));
+        }
+    }
+    assert_int_equal(world.reply_code, ERROR_BUSY);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_int_equal(world.asked[SERVER_ENABLE], 1); /* the probe's */
+}
+
+static void test_dump_enable_fails(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    world.spoil = spoil_enable;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    run_world_settle(&world, 100);
+    assert_int_equal(world.reply_code, ERROR_SERVER);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_int_equal(world.done[RUN_DO_SEAL], 1); /* part of the ranks may have written */
+}
+
+static void test_holder_gone(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    struct run_event dump = run_world_event(&world, RUN_EVENT_DUMP);
+    dump.hold = true;
+    run_world_step(&world, dump);
+    run_world_settle(&world, 50);
+    assert_int_equal(world.run.state, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_HOLDER_GONE));
+    run_world_settle(&world, 50);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_false(world.enabled);
+    run_world_reach(&world, RUN_DUMPING); /* not held: goes on */
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_HOLDER_GONE));
+    assert_int_equal(world.run.state, RUN_DUMPING);
+}
+
+static void spoil_disable(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    if (answer->question == SERVER_DISABLE)
+        answer->ok = false;
+}
+
+static void test_dump_that_cannot_be_switched_off(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    world.spoil = spoil_disable;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    run_world_settle(&world, 1000);
+    assert_int_equal(world.run.state, RUN_ENDED);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_CONTROL_LOST);
+    assert_int_equal(run_exit_status(&world.run), STATUS_LOST);
+}
+
+static void test_late_answers_are_ignored(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    struct run_event late = run_world_event(&world, RUN_EVENT_ANSWER);
+    late.number = world.run.number - 1;
+    struct run before = world.run;
+    run_world_step(&world, late);
+    assert_int_equal(world.effects.count, 0);
+    assert_int_equal(world.run.step, before.step);
+    assert_int_equal(world.run.waiting, before.waiting);
+}
+
+static void test_exit_statuses(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = 0, .signal = -1});
+    expect_end(RUN_OUTCOME_COMPLETED, 0);
+    run_world_reach(&world, RUN_ARMED);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = -1, .signal = 9});
+    expect_end(RUN_OUTCOME_SERVER_EXITED, 137);
+    run_world_reach(&world, RUN_LAUNCHING);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .number = 2, .text = "nosuch: not found"});
+    expect_end(RUN_OUTCOME_START_FAILED, 127);
+    run_world_reach(&world, RUN_LAUNCHING);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .number = 13, .text = "x: denied"});
+    expect_end(RUN_OUTCOME_START_FAILED, 126);
+    run_world_reach(&world, RUN_LOADING);
+    run_world_step(&world,
+                   (struct run_event){.kind = RUN_EVENT_LISTENER, .listener = RUN_LISTENER_FOREIGN, .text = "pid 1"});
+    expect_end(RUN_OUTCOME_START_FAILED, STATUS_NOT_ARMED);
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_KEEPER_LOST));
+    expect_end(RUN_OUTCOME_GUARD_LOST, STATUS_LOST);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_happy_path),
+        cmocka_unit_test(test_every_state_and_event),
+        cmocka_unit_test(test_death_in_each_state),
+        cmocka_unit_test(test_floor_in_each_state),
+        cmocka_unit_test(test_floor_upgrades_a_stop_under_way),
+        cmocka_unit_test(test_interrupt_seals_then_kills),
+        cmocka_unit_test(test_start_timeout),
+        cmocka_unit_test(test_term_ignored),
+        cmocka_unit_test(test_kill_that_does_not_help),
+        cmocka_unit_test(test_verify_failures),
+        cmocka_unit_test(test_dump_refusals),
+        cmocka_unit_test(test_dump_enable_fails),
+        cmocka_unit_test(test_holder_gone),
+        cmocka_unit_test(test_dump_that_cannot_be_switched_off),
+        cmocka_unit_test(test_late_answers_are_ignored),
+        cmocka_unit_test(test_exit_statuses),
+    };
+    return cmocka_run_group_tests_name("run", tests, NULL, NULL);
+}
