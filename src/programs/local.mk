@@ -3,3 +3,7 @@
 bin_PROGRAMS += kldumpctl
 kldumpctl_SOURCES = src/programs/kldumpctl.c
 kldumpctl_LDADD = libctl.a libconf.a libbase.a $(INIH_LIBS)
+
+pkglibexec_PROGRAMS += kldump-keeper
+kldump_keeper_SOURCES = src/programs/kldump-keeper.c
+kldump_keeper_LDADD = libsys.a

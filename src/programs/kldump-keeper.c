@@ -1,0 +1,449 @@
+/* kldump-keeper CHANNEL_FD GUARD_PIDFD CGROUP_DIR_FD|-1 COOKIE OUT_FD ERR_FD -- CMD ARGS...
+ *
+ * Started by kldump-run, never by a person. What it does and says: sys/keeper.h. Small and on the C library alone,
+ * because it is what remains when everything else has failed. One thread: the death signal of CMD is bound to it. */
+#include "sys/cgroup_control.h"
+#include "sys/keeper.h"
+#include "sys/kill_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ARGUMENT_CHANNEL = 1, ARGUMENT_GUARD, ARGUMENT_CGROUP, ARGUMENT_COOKIE, ARGUMENT_OUT, ARGUMENT_ERR };
+enum { ARGUMENT_DASHES = 7, ARGUMENT_COMMAND = 8 };
+enum { POLL_CHANNEL, POLL_GUARD, POLL_SIGNAL, POLL_EXEC, POLL_EVENTS, POLL_COUNT };
+enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000 };
+
+/* What a child reports through its pipe when it could not execute CMD. */
+struct failure {
+    int system;
+    char what[60];
+};
+
+struct keeper_state {
+    int channel, guard, cgroup, signals, exec_pipe, kill_fd, events; /* -1: none (any more) */
+    pid_t guard_pid, main_pid;
+    bool main_alive, guard_gone, main_ended, failed;
+    bool killing, gone, gone_told, stuck_told;
+    enum keeper_reason reason;
+    int64_t kill_start_ns, last_ns, silence_ns, rehearsed_ns;
+    int cgroup_error, empty_passes, pause_ms;
+    struct kill_tree tree;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void tell(const struct keeper_state *state, struct keeper_message message)
+{
+    message.reason = state->killing ? state->reason : KEEPER_REASON_NONE;
+    if (state->channel >= 0)
+        send(state->channel, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* ---- the child ---- */
+
+/* As execvp, but never hands a file without a known format to a shell. Returns the errno. */
+static int execute(char **command)
+{
+    if (strchr(command[0], '/') || command[0][0] == '\0') {
+        execv(command[0], command);
+        return errno;
+    }
+    const char *folders = getenv("PATH");
+    bool forbidden = false;
+    for (const char *p = folders && *folders ? folders : "/usr/local/bin:/usr/bin:/bin"; p;) {
+        size_t length = strcspn(p, ":");
+        char path[4096];
+        int size = snprintf(path, sizeof path, "%.*s%s%s", (int)length, p, length ? "/" : "./", command[0]);
+        if (size > 0 && (size_t)size < sizeof path) {
+            execv(path, command);
+            if (errno == EACCES)
+                forbidden = true;
+            else if (errno != ENOENT && errno != ENOTDIR)
+                return errno;
+        }
+        p = p[length] ? p + length + 1 : NULL;
+    }
+    return forbidden ? EACCES : ENOENT;
+}
+
+static void reset_signals(void)
+{
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL); /* fails for KILL, STOP and the C library's own, which cannot differ */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void fail_child(int pipe_fd, const char *what, int system)
+{
+    struct failure failure = {.system = system};
+    snprintf(failure.what, sizeof failure.what, "%s", what);
+    if (write(pipe_fd, &failure, sizeof failure) != sizeof failure)
+        _exit(126);
+    _exit(127);
+}
+
+/* Never returns. */
+static void run_child(const struct keeper_state *state, pid_t keeper, int out, int err, int pipe_fd, char **command)
+{
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != keeper)
+        _exit(127); /* it died before the line above: nobody would ever kill this process */
+    if (state->cgroup >= 0) {
+        int result = cgroup_control_enter(state->cgroup);
+        if (result)
+            fail_child(pipe_fd, "enter the cgroup", result);
+    }
+    /* All numbers here are above 2: keeper_spawn arranges that, and the keeper's 0 is /dev/null. */
+    if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+        fail_child(pipe_fd, "connect its output", errno);
+    close_range((unsigned)pipe_fd + 1, ~0U, 0); /* the pipe itself closes at the exec */
+    if (pipe_fd > 3)
+        close_range(3, (unsigned)pipe_fd - 1, 0);
+    reset_signals();
+    fail_child(pipe_fd, "execute", execute(command));
+}
+
+static void start_child(struct keeper_state *state, int out, int err, char **command)
+{
+    pid_t keeper = getpid();
+    int pipe_fds[2];
+    pid_t child = -1;
+    if (pipe2(pipe_fds, O_CLOEXEC) == 0) {
+        child = fork();
+        if (child == 0)
+            run_child(state, keeper, out, err, pipe_fds[1], command);
+        int system = errno;
+        close(pipe_fds[1]);
+        errno = system;
+    }
+    if (child < 0) {
+        tell(state, (struct keeper_message){.kind = KEEPER_EXEC_FAILED, .value = errno, .text = "fork"});
+        state->failed = state->main_ended = true;
+        return;
+    }
+    state->exec_pipe = pipe_fds[0];
+    state->main_pid = state->tree.target.main = child;
+    state->main_alive = true;
+}
+
+/* ---- what has happened ---- */
+
+static void read_exec_pipe(struct keeper_state *state)
+{
+    struct failure failure;
+    ssize_t got = read(state->exec_pipe, &failure, sizeof failure);
+    if (got < 0 && errno == EINTR)
+        return;
+    close(state->exec_pipe);
+    state->exec_pipe = -1;
+    if (got == sizeof failure) {
+        struct keeper_message message = {.kind = KEEPER_EXEC_FAILED, .value = failure.system};
+        memcpy(message.text, failure.what, sizeof failure.what);
+        state->failed = true;
+        tell(state, message);
+        return;
+    }
+    tell(state, (struct keeper_message){.kind = KEEPER_STARTED,
+                                        .pid = state->main_pid,
+                                        .kill_ns = state->rehearsed_ns,
+                                        .cgroup_error = state->cgroup_error});
+}
+
+/* False: children remain. */
+static bool reap(struct keeper_state *state)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid <= 0)
+            return pid < 0;
+        if (pid != state->main_pid)
+            continue;
+        state->main_alive = false;
+        state->main_ended = true;
+        state->tree.target.main = 0;
+        if (!state->failed)
+            tell(state, (struct keeper_message){.kind = KEEPER_EXITED, .pid = pid, .value = status});
+    }
+}
+
+static void begin_kill(struct keeper_state *state, enum keeper_reason reason)
+{
+    /* The kernel's own kill first: nothing else that happens here may come before it. It also ends frozen processes;
+     * the thaw is for a child that is on its way into the cgroup. */
+    if (state->kill_fd >= 0) {
+        cgroup_control_kill(state->kill_fd);
+        cgroup_control_thaw(state->cgroup);
+    }
+    if (!state->killing) {
+        state->killing = true;
+        state->reason = reason;
+        state->kill_start_ns = now_ns();
+    }
+    state->gone_told = state->gone = false;
+    state->empty_passes = 0;
+    state->pause_ms = 0;
+}
+
+static void signal_group(const struct keeper_state *state)
+{
+    /* The number stays taken while the leader is not reaped. */
+    if (state->main_alive) {
+        kill(-state->main_pid, SIGTERM);
+        kill(-state->main_pid, SIGCONT);
+    }
+}
+
+static void lose_guard(struct keeper_state *state)
+{
+    state->guard_gone = true;
+    begin_kill(state, KEEPER_REASON_GUARD_GONE);
+}
+
+static void read_channel(struct keeper_state *state)
+{
+    struct keeper_message message;
+    ssize_t got;
+    while (state->channel >= 0 && (got = recv(state->channel, &message, sizeof message, MSG_DONTWAIT)) != -1) {
+        if (got == 0) {
+            close(state->channel);
+            state->channel = -1;
+            lose_guard(state);
+            return;
+        }
+        state->silence_ns = 0;
+        if (got != sizeof message)
+            continue;
+        if (message.kind == KEEPER_KILL)
+            begin_kill(state, KEEPER_REASON_ASKED);
+        else if (message.kind == KEEPER_TERM_GROUP)
+            signal_group(state);
+        else if (message.kind == KEEPER_TERM && state->main_alive) {
+            kill(state->main_pid, SIGTERM);
+            kill(state->main_pid, SIGCONT);
+        }
+    }
+    if (state->channel >= 0 && errno != EAGAIN && errno != EINTR) {
+        close(state->channel);
+        state->channel = -1;
+        lose_guard(state);
+    }
+}
+
+static void report_survivors(struct keeper_state *state)
+{
+    state->stuck_told = true;
+    for (size_t i = 0; i < state->tree.members.count && i < KEEPER_UNKILLABLE_REPORTS; i++) {
+        const struct process *process = &state->tree.members.items[i];
+        struct keeper_message message = {.kind = KEEPER_UNKILLABLE, .pid = process->pid, .state = process->state};
+        memcpy(message.comm, process->comm, sizeof message.comm - 1);
+        process_read_wchan(process->pid, message.text);
+        tell(state, message);
+    }
+}
+
+/* One look at the run while it is being killed, or after its main process has ended. */
+static void look(struct keeper_state *state)
+{
+    bool childless = reap(state);
+    size_t found = 0;
+    if (state->killing) {
+        found = kill_tree_pass(&state->tree);
+    } else if (childless) {
+        found = kill_tree_collect(&state->tree);
+    } else {
+        found = 1;
+    }
+    bool populated = state->events >= 0 && cgroup_control_populated(state->events) == 1;
+    if (state->killing && populated)
+        cgroup_control_kill(state->kill_fd);
+    state->empty_passes = found == 0 && !populated ? state->empty_passes + 1 : 0;
+    state->gone = state->empty_passes >= 2;
+    bool stuck = state->killing && now_ns() - state->kill_start_ns > (int64_t)KEEPER_UNKILLABLE_MS * 1000000;
+    if (found > 0 && stuck && !state->stuck_told)
+        report_survivors(state);
+    if (state->gone)
+        state->pause_ms = -1;
+    else if (state->empty_passes > 0)
+        state->pause_ms = 0;
+    else if (!state->killing)
+        state->pause_ms = LOOK_AGAIN_MS;
+    else if (stuck)
+        state->pause_ms = STUCK_LOOK_MS;
+    else
+        state->pause_ms = state->pause_ms < 1 ? 1 : state->pause_ms < 16 ? state->pause_ms * 2 : 20;
+    if (state->gone && !state->gone_told) {
+        state->gone_told = true;
+        tell(state, (struct keeper_message){.kind = KEEPER_GONE,
+                                            .kill_ns = state->killing ? now_ns() - state->kill_start_ns : 0});
+    }
+}
+
+/* A machine that stood still for a while must not look like a guard that was silent: one wait counts for one second at
+ * most. */
+static void count_silence(struct keeper_state *state)
+{
+    const int64_t most = 1000000000;
+    int64_t now = now_ns();
+    state->silence_ns += now - state->last_ns < most ? now - state->last_ns : most;
+    state->last_ns = now;
+}
+
+static void wait_for_something(struct keeper_state *state)
+{
+    int64_t timeout_ms = 1000;
+    if (!state->killing) {
+        int64_t left_ms = ((int64_t)KEEPER_SILENCE_MS * 1000000 - state->silence_ns) / 1000000 + 1;
+        timeout_ms = left_ms < timeout_ms ? left_ms : timeout_ms;
+    }
+    if ((state->killing || state->main_ended) && !state->gone && state->pause_ms < timeout_ms)
+        timeout_ms = state->pause_ms;
+    struct pollfd fds[POLL_COUNT] = {
+        [POLL_CHANNEL] = {.fd = state->channel, .events = POLLIN},
+        [POLL_GUARD] = {.fd = state->guard_gone ? -1 : state->guard, .events = POLLIN},
+        [POLL_SIGNAL] = {.fd = state->signals, .events = POLLIN},
+        [POLL_EXEC] = {.fd = state->exec_pipe, .events = POLLIN},
+        [POLL_EVENTS] = {.fd = state->killing && !state->gone ? state->events : -1, .events = POLLPRI},
+    };
+    int ready = poll(fds, POLL_COUNT, (int)timeout_ms);
+    count_silence(state);
+    if (fds[POLL_CHANNEL].revents || ready <= 0)
+        read_channel(state); /* also after a time-out: what came meanwhile counts */
+    if (fds[POLL_EXEC].revents)
+        read_exec_pipe(state);
+    if (fds[POLL_SIGNAL].revents) {
+        struct signalfd_siginfo info[8];
+        while (read(state->signals, info, sizeof info) == sizeof info)
+            ;
+        if (state->exec_pipe >= 0 && !fds[POLL_EXEC].revents) {
+            struct pollfd exec = {.fd = state->exec_pipe, .events = POLLIN};
+            if (poll(&exec, 1, 0) > 0)
+                read_exec_pipe(state); /* its news come before the end of the child */
+        }
+        reap(state);
+    }
+    if (fds[POLL_GUARD].revents && !state->guard_gone)
+        lose_guard(state);
+}
+
+static void run(struct keeper_state *state)
+{
+    state->last_ns = now_ns();
+    while (!(state->gone && state->guard_gone)) {
+        if ((state->killing || state->main_ended) && !state->gone)
+            look(state);
+        if (state->gone && state->guard_gone)
+            break;
+        wait_for_something(state);
+        if (!state->killing && state->silence_ns >= (int64_t)KEEPER_SILENCE_MS * 1000000)
+            begin_kill(state, KEEPER_REASON_SILENCE);
+    }
+    if (state->cgroup >= 0)
+        cgroup_control_remove(state->cgroup); /* the guard does it too; who comes second finds it gone */
+}
+
+/* ---- start ---- */
+
+/* The way of killing is tried before it is needed: in the cgroup, else through /proc. */
+static void rehearse(struct keeper_state *state)
+{
+    if (state->cgroup >= 0) {
+        state->cgroup_error = cgroup_control_rehearse(state->cgroup, &state->rehearsed_ns);
+        state->kill_fd = state->cgroup_error ? -1 : cgroup_control_open_kill(state->cgroup);
+        state->events = state->cgroup_error ? -1 : cgroup_control_open_events(state->cgroup);
+        if (state->kill_fd >= 0 && state->events >= 0)
+            return;
+        close(state->cgroup);
+        state->cgroup = -1;
+    }
+    pid_t dummy = fork();
+    if (dummy == 0)
+        for (;;)
+            pause();
+    int64_t start_ns = now_ns();
+    kill_tree_pass(&state->tree);
+    if (dummy > 0)
+        kill(dummy, SIGKILL); /* the pass has done it, unless /proc hides it */
+    while (dummy > 0 && waitpid(dummy, NULL, 0) < 0 && errno == EINTR)
+        ;
+    state->rehearsed_ns = now_ns() - start_ns;
+}
+
+static bool read_descriptor(const char *text, bool none_allowed, int *ret_fd)
+{
+    if (none_allowed && strcmp(text, "-1") == 0) {
+        *ret_fd = -1;
+        return true;
+    }
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || value <= STDERR_FILENO || value > 65535 ||
+        fcntl((int)value, F_SETFD, FD_CLOEXEC) < 0)
+        return false;
+    *ret_fd = (int)value;
+    return true;
+}
+
+static int block_signals(void)
+{
+    sigset_t all, children;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); /* orphans of the server send QUIT to their new parent, which is us */
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would take the exit status away */
+    return signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int main(int argc, char **argv)
+{
+    struct keeper_state state = {.exec_pipe = -1, .kill_fd = -1, .events = -1};
+    int out = -1, err = -1;
+    if (argc <= ARGUMENT_COMMAND || strcmp(argv[ARGUMENT_DASHES], "--") != 0 ||
+        !read_descriptor(argv[ARGUMENT_CHANNEL], false, &state.channel) ||
+        !read_descriptor(argv[ARGUMENT_GUARD], false, &state.guard) ||
+        !read_descriptor(argv[ARGUMENT_CGROUP], true, &state.cgroup) ||
+        !read_descriptor(argv[ARGUMENT_OUT], false, &out) || !read_descriptor(argv[ARGUMENT_ERR], false, &err)) {
+        fputs("kldump-keeper is started by kldump-run, not by hand; see kldumpctl(1)\n", stderr);
+        return 125;
+    }
+    setsid();
+    state.signals = block_signals();
+    struct process self;
+    if (state.signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || !process_read(getpid(), &self))
+        return 125;
+    struct kill_tree_target target = {
+        .ancestor = getpid(), .guard = getppid(), .cookie = argv[ARGUMENT_COOKIE], .since_ticks = self.start_ticks};
+    kill_tree_init(&state.tree, &target);
+    rehearse(&state);
+    start_child(&state, out, err, argv + ARGUMENT_COMMAND);
+    close(out); /* whoever reads the server's output must see its end */
+    close(err);
+    if (chdir("/") < 0) {
+        /* Then CMD's folder stays in use; nothing else depends on it. */
+    }
+    run(&state);
+    return 0;
+}

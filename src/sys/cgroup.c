@@ -1,0 +1,224 @@
+#include "sys/cgroup.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "sys/cgroup_control.h"
+#include "sys/systemd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+enum { CGROUP_TEXT = 256 * 1024, CGROUP_PATH = 4096 };
+
+/* ---- where we are ---- */
+
+/* Copies a field of mountinfo up to the next blank, with its octal escapes undone (proc(5)). */
+static bool cgroup_copy_field(const char *field, char *out, size_t size)
+{
+    size_t used = 0;
+    while (*field && *field != ' ' && *field != '\n') {
+        if (used + 1 >= size)
+            return false;
+        if (field[0] == '\\' && field[1] >= '0' && field[1] <= '3' && field[2] >= '0' && field[2] <= '7' &&
+            field[3] >= '0' && field[3] <= '7') {
+            out[used++] = (char)((field[1] - '0') * 64 + (field[2] - '0') * 8 + (field[3] - '0'));
+            field += 4;
+        } else {
+            out[used++] = *field++;
+        }
+    }
+    out[used] = '\0';
+    return used > 0;
+}
+
+static const char *cgroup_skip_fields(const char *line, int count)
+{
+    for (; count > 0 && line; count--) {
+        line = strchr(line, ' ');
+        line = line ? line + 1 : NULL;
+    }
+    return line;
+}
+
+/* Root and mount point of the first cgroup2 mount. */
+static bool cgroup_find_mount(const char *mountinfo, char *root, char *point, size_t size)
+{
+    while (*mountinfo) {
+        size_t length = strcspn(mountinfo, "\n");
+        char *line = memory_copy_n(mountinfo, length);
+        const char *type = strstr(line, " - ");
+        bool found = type && text_starts(type, " - cgroup2 ");
+        if (found) {
+            const char *fields = cgroup_skip_fields(line, 3);
+            const char *second = cgroup_skip_fields(line, 4);
+            found = fields && second && cgroup_copy_field(fields, root, size) && cgroup_copy_field(second, point, size);
+        }
+        free(line);
+        if (found)
+            return true;
+        mountinfo += length;
+        mountinfo += *mountinfo == '\n';
+    }
+    return false;
+}
+
+/* The path in the version 2 hierarchy: the line that begins "0::", whatever else is there. */
+static bool cgroup_find_membership(const char *membership, char *out, size_t size)
+{
+    const char *line = text_starts(membership, "0::") ? membership : strstr(membership, "\n0::");
+    if (!line)
+        return false;
+    line = strstr(line, "0::") + 3;
+    size_t length = strcspn(line, "\n");
+    const char *mark = " (deleted)";
+    if (length > strlen(mark) && strncmp(line + length - strlen(mark), mark, strlen(mark)) == 0)
+        length -= strlen(mark);
+    if (length == 0 || length >= size || line[0] != '/')
+        return false;
+    memcpy(out, line, length);
+    out[length] = '\0';
+    return true;
+}
+
+bool cgroup_locate(const char *mountinfo, const char *membership, char *ret_path, size_t size)
+{
+    char root[CGROUP_PATH], point[CGROUP_PATH], own[CGROUP_PATH];
+    if (!cgroup_find_mount(mountinfo, root, point, sizeof root) || !cgroup_find_membership(membership, own, sizeof own))
+        return false;
+    if (text_starts(own, "/..")) /* outside of what our namespace shows */
+        return false;
+    const char *below = own;
+    if (strcmp(root, "/") != 0) {
+        size_t length = strlen(root);
+        if (strncmp(own, root, length) != 0 || (own[length] != '/' && own[length] != '\0'))
+            return false;
+        below = own + length;
+    }
+    if (strcmp(below, "/") == 0)
+        below = "";
+    int written = snprintf(ret_path, size, "%s%s", point, below);
+    return written > 0 && (size_t)written < size;
+}
+
+static char *cgroup_read_proc(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    char *text = memory_new(CGROUP_TEXT);
+    size_t length = 0;
+    ssize_t got;
+    while (length < CGROUP_TEXT - 1 &&
+           ((got = read(fd, text + length, CGROUP_TEXT - 1 - length)) > 0 || (got < 0 && errno == EINTR)))
+        length += got > 0 ? (size_t)got : 0;
+    close(fd);
+    return text;
+}
+
+/* The folder of a process's cgroup; pid 0 is ours. */
+static bool cgroup_of(pid_t pid, char *ret_path, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/cgroup", (int)(pid ? pid : getpid()));
+    char *mountinfo = cgroup_read_proc("/proc/self/mountinfo");
+    char *membership = cgroup_read_proc(path);
+    bool found = mountinfo && membership && cgroup_locate(mountinfo, membership, ret_path, size);
+    free(mountinfo);
+    free(membership);
+    return found;
+}
+
+/* systemd marks the cgroups that it leaves to others (253 and later for both names; root sees the trusted one). */
+static bool cgroup_is_delegated(const char *path)
+{
+    char value[8];
+    return (getxattr(path, "user.delegate", value, sizeof value) > 0 ||
+            getxattr(path, "trusted.delegate", value, sizeof value) > 0) &&
+           value[0] == '1';
+}
+
+/* ---- making one ---- */
+
+void cgroup_set_none(struct cgroup *cgroup, const char *why)
+{
+    *cgroup = (struct cgroup){.kind = CGROUP_NONE, .directory_fd = -1, .kill_fd = -1, .events_fd = -1};
+    snprintf(cgroup->guarantee, sizeof cgroup->guarantee, "keeper alone: no writable cgroup (%s)", why);
+}
+
+/* Makes PARENT/NAME and opens it. On failure nothing is left and `why` is filled. */
+static bool cgroup_make_leaf(const char *parent, const char *name, enum cgroup_kind kind, struct cgroup *ret_cgroup,
+                             char *why, size_t why_size)
+{
+    char *path = memory_format("%s/%s", parent, name);
+    struct cgroup cgroup = {.kind = kind, .directory_fd = -1, .kill_fd = -1, .events_fd = -1};
+    bool made = mkdir(path, 0755) == 0;
+    if (made) {
+        cgroup.directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (cgroup.directory_fd >= 0)
+            cgroup.kill_fd = cgroup_control_open_kill(cgroup.directory_fd);
+        if (cgroup.kill_fd >= 0)
+            cgroup.events_fd = cgroup_control_open_events(cgroup.directory_fd);
+    }
+    if (cgroup.events_fd < 0) {
+        snprintf(why, why_size, "%s: %s", made ? "a new one cannot be used" : parent, strerror(errno));
+        if (cgroup.kill_fd >= 0)
+            close(cgroup.kill_fd);
+        if (cgroup.directory_fd >= 0)
+            close(cgroup.directory_fd);
+        if (made)
+            rmdir(path);
+        free(path);
+        return false;
+    }
+    snprintf(cgroup.guarantee, sizeof cgroup.guarantee, "cgroup: %s", path);
+    cgroup.path = path;
+    *ret_cgroup = cgroup;
+    return true;
+}
+
+void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, struct cgroup *ret_cgroup)
+{
+    char own[CGROUP_PATH], why[200] = "no cgroup of version 2 is mounted", parent[CGROUP_PATH];
+    char *name = memory_format("kldump-%s-%.8s", run_name, cookie);
+    char *scope = memory_format("%s.scope", name);
+    bool located = cgroup_of(0, own, sizeof own);
+    bool made = located && cgroup_is_delegated(own) &&
+                cgroup_make_leaf(own, name, CGROUP_DELEGATED, ret_cgroup, why, sizeof why);
+    if (located && !made && systemd_start_user_scope(scope, keeper_pid, "kldump run", NULL) == ERROR_NONE &&
+        cgroup_of(keeper_pid, parent, sizeof parent) && text_ends(parent, scope))
+        made = cgroup_make_leaf(parent, name, CGROUP_SCOPE, ret_cgroup, why, sizeof why);
+    if (located && !made)
+        made = cgroup_make_leaf(own, name, CGROUP_OWN, ret_cgroup, why, sizeof why);
+    if (!made)
+        cgroup_set_none(ret_cgroup, why);
+    free(name);
+    free(scope);
+}
+
+bool cgroup_kill(const struct cgroup *cgroup)
+{
+    if (cgroup->kind == CGROUP_NONE || cgroup_control_kill(cgroup->kill_fd) != 0)
+        return false;
+    cgroup_control_thaw(cgroup->directory_fd);
+    return true;
+}
+
+bool cgroup_fini(struct cgroup *cgroup)
+{
+    bool removed = true;
+    if (cgroup->kind != CGROUP_NONE) {
+        removed = cgroup_control_remove(cgroup->directory_fd) == 0;
+        close(cgroup->kill_fd);
+        close(cgroup->events_fd);
+        close(cgroup->directory_fd);
+        free(cgroup->path);
+    }
+    cgroup_set_none(cgroup, "not made");
+    return removed;
+}

@@ -1,0 +1,42 @@
+/* The run's own cgroup: where one can be made, and which guarantee that gives. Loop thread, at the start of a run. */
+#pragma once
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum cgroup_kind {
+    CGROUP_NONE,      /* no writable one: the keeper alone finds and kills */
+    CGROUP_DELEGATED, /* below a unit that systemd delegated to us */
+    CGROUP_SCOPE,     /* below a delegated scope of the user's systemd, which holds the keeper too */
+    CGROUP_OWN,       /* child of the cgroup in which the guard runs */
+};
+
+struct cgroup {
+    enum cgroup_kind kind;
+    int directory_fd, kill_fd, events_fd; /* for sys/cgroup_control.h; -1 with CGROUP_NONE */
+    char *path;                           /* in the file system; NULL with CGROUP_NONE; owned */
+    char guarantee[320];                  /* for status: "cgroup: PATH" or "keeper alone: no writable cgroup (WHY)" */
+};
+
+/* Finds our cgroup from the texts of /proc/self/mountinfo and /proc/self/cgroup: writes the folder into `ret_path`. The
+ * version 2 hierarchy counts, wherever it is mounted; a mark of removal (" (deleted)") is stripped. False: there is
+ * none that this mount shows. Pure. */
+bool cgroup_locate(const char *mountinfo, const char *membership, char *ret_path, size_t size);
+
+/* Makes the leaf "kldump-RUN-COOKIE8", in the first place that takes it: below a delegated unit, below a scope that
+ * systemd --user makes for `keeper_pid` (a child of ours that does nothing yet), below the cgroup we are in. Never
+ * fails: CGROUP_NONE says why in `guarantee`. */
+void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, struct cgroup *ret_cgroup);
+
+/* No cgroup, for this reason. */
+void cgroup_set_none(struct cgroup *cgroup, const char *why);
+
+/* Kills all in it, thaws. False with CGROUP_NONE or when the kernel refused. Any thread. */
+bool cgroup_kill(const struct cgroup *cgroup);
+
+/* Closes; removes the folder (false when it could not be: processes still live in it). Also of a zeroed or NONE one. */
+bool cgroup_fini(struct cgroup *cgroup);

@@ -1,0 +1,52 @@
+/* What /proc tells about processes, and signals that cannot hit the wrong one. libc only: kldump-keeper links this.
+ * Any thread; no shared state. Nothing here allocates except process_snapshot. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { PROCESS_COMM = 64, PROCESS_WCHAN = 64 };
+
+/* One line of /proc/PID/stat (proc(5)). */
+struct process {
+    pid_t pid, parent, group, session;
+    char state;              /* R S D T t Z X I */
+    uint32_t threads;        /* that are alive, or 1 */
+    uint64_t cpu_ticks;      /* user and system time, in clock ticks */
+    uint64_t start_ticks;    /* after boot, in clock ticks: with the pid the identity of a process */
+    char comm[PROCESS_COMM]; /* the name is chosen by the process: any bytes but NUL */
+};
+
+/* Reads one line of /proc/PID/stat; the name may hold blanks and parentheses. False: not such a line. */
+bool process_parse_stat(const char *text, size_t length, struct process *ret_process);
+
+/* False: there is no such process (any more). */
+bool process_read(pid_t pid, struct process *ret_process);
+
+/* True unless it is dead: a zombie whose other threads still run is alive, a stopped or frozen process is alive. */
+bool process_is_alive(const struct process *process);
+
+/* All processes, zombies too. `list` is zeroed before the first call and keeps its memory for the next one. False:
+ * /proc cannot be read, or memory ran out (then the list holds what fitted). */
+struct process_list {
+    struct process *items;
+    size_t count, capacity;
+};
+bool process_snapshot(struct process_list *list);
+void process_list_fini(struct process_list *list);
+
+/* True when NAME=VALUE is in the environment that the process was started with. False also when it may not be read. A
+ * process that overwrites that memory to change its title loses it. */
+bool process_has_environment(pid_t pid, const char *name, const char *value);
+
+/* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */
+void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN]);
+
+/* pidfd_open(2): the descriptor is close-on-exec; -1 with errno. */
+int process_open(pid_t pid);
+
+/* Sends by pidfd, so only to the very process (pid and start time) that was seen. 0, or an errno value; ESRCH when that
+ * one is gone. */
+int process_signal(const struct process *process, int signal);
