@@ -1,1 +1,29 @@
-# tests/standin
+# The stand-in server: shares no file with src/.
+noinst_PROGRAMS += kldump-standin
+kldump_standin_SOURCES = \
+    tests/standin/standin.c \
+    tests/standin/arguments.c tests/standin/arguments.h tests/standin/arguments.def \
+    tests/standin/channel.c tests/standin/channel.h \
+    tests/standin/dumper.c tests/standin/dumper.h \
+    tests/standin/faults.c tests/standin/faults.h tests/standin/faults.def \
+    tests/standin/filter.c tests/standin/filter.h \
+    tests/standin/forward.c tests/standin/forward.h tests/standin/modules.def \
+    tests/standin/generate.c tests/standin/generate.h \
+    tests/standin/helpers.c tests/standin/helpers.h \
+    tests/standin/http.c tests/standin/http.h \
+    tests/standin/knobs.c tests/standin/knobs.h \
+    tests/standin/log.c tests/standin/log.h \
+    tests/standin/model.c tests/standin/model.h \
+    tests/standin/passes.c tests/standin/passes.h \
+    tests/standin/processes.c tests/standin/processes.h \
+    tests/standin/request.c tests/standin/request.h \
+    tests/standin/routes.c tests/standin/routes.h \
+    tests/standin/scheduler.c tests/standin/scheduler.h \
+    tests/standin/server.c tests/standin/server.h \
+    tests/standin/server_info.c tests/standin/server_info.h \
+    tests/standin/text.c tests/standin/text.h \
+    tests/standin/title.c tests/standin/title.h \
+    tests/standin/torch_file.c tests/standin/torch_file.h \
+    tests/standin/version.c tests/standin/version.h
+kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS)
+kldump_standin_LDADD = $(CJSON_LIBS) -lm

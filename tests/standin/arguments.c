@@ -1,0 +1,202 @@
+/* arguments.c: see arguments.h. */
+#include "arguments.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "faults.h"
+#include "version.h"
+
+struct flag {
+    const char *name;
+    bool takes_value;
+    int from, until;
+};
+
+static const struct flag FLAGS[] = {
+#define FLAG(name, value, from, until) {name, value, from, until},
+#include "arguments.def"
+#undef FLAG
+};
+enum { FLAG_COUNT = sizeof FLAGS / sizeof FLAGS[0] };
+
+static const struct {
+    const char *alias, *name;
+} ALIASES[] = {
+    {"--model", "--model-path"},
+    {"--tp", "--tp-size"},
+    {"--tensor-parallel-size", "--tp-size"},
+    {"--pp", "--pp-size"},
+    {"--dp", "--dp-size"},
+    {"--data-parallel-size", "--dp-size"},
+    {"--pipeline-parallel-size", "--pp-size"},
+};
+
+static bool was_given[FLAG_COUNT];
+static const char *value_of[FLAG_COUNT];
+
+static bool known_here(const struct flag *flag)
+{
+    if (faults_on(FAULTS_BAD_FLAG) && strcmp(flag->name, faults_value(FAULTS_BAD_FLAG)) == 0)
+        return false;
+    return flag->from <= version_number() && version_number() <= flag->until;
+}
+
+static void usage(FILE *stream)
+{
+    fprintf(stream, "usage: launch_server.py [-h]");
+    for (size_t i = 0; i < FLAG_COUNT; i++)
+        if (known_here(&FLAGS[i]))
+            fprintf(stream, "\n                        [%s%s]", FLAGS[i].name, FLAGS[i].takes_value ? " VALUE" : "");
+    fprintf(stream, "\n");
+}
+
+_Noreturn static void fail(const char *format, const char *detail)
+{
+    usage(stderr);
+    fprintf(stderr, "launch_server.py: error: ");
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    fprintf(stderr, format, detail);
+#pragma GCC diagnostic pop
+    fprintf(stderr, "\n");
+    exit(2);
+}
+
+/* Exact name, alias, or the only flag that begins so; -1 for none. */
+static int find_flag(const char *name, size_t length)
+{
+    int found = -1;
+    for (size_t i = 0; i < sizeof ALIASES / sizeof ALIASES[0]; i++)
+        if (strlen(ALIASES[i].alias) == length && strncmp(ALIASES[i].alias, name, length) == 0)
+            return find_flag(ALIASES[i].name, strlen(ALIASES[i].name));
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (!known_here(&FLAGS[i]) || strncmp(FLAGS[i].name, name, length) != 0)
+            continue;
+        if (strlen(FLAGS[i].name) == length)
+            return i;
+        if (found >= 0)
+            fail("ambiguous option: %s could match several", name);
+        found = i;
+    }
+    return length > 2 ? found : -1;
+}
+
+bool arguments_given(const char *flag, const char **ret_value)
+{
+    for (size_t i = 0; i < FLAG_COUNT; i++) {
+        if (strcmp(FLAGS[i].name, flag) != 0 || !was_given[i])
+            continue;
+        if (ret_value != NULL)
+            *ret_value = value_of[i];
+        return true;
+    }
+    return false;
+}
+
+static void read_all(int count, char **given)
+{
+    for (int i = 0; i < count; i++) {
+        char *argument = given[i];
+        if (strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0) {
+            usage(stdout);
+            exit(0);
+        }
+        char *equals = strchr(argument, '=');
+        size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
+        int flag = strncmp(argument, "--", 2) == 0 ? find_flag(argument, length) : -1;
+        if (flag < 0)
+            fail("unrecognized arguments: %s", argument);
+        was_given[flag] = true;
+        if (!FLAGS[flag].takes_value)
+            continue;
+        if (equals != NULL)
+            value_of[flag] = equals + 1;
+        else if (i + 1 < count && strncmp(given[i + 1], "--", 2) != 0)
+            value_of[flag] = given[++i];
+        else
+            fail("argument %s: expected one argument", FLAGS[flag].name);
+    }
+}
+
+static const char *text(const char *flag, const char *otherwise)
+{
+    const char *value = NULL;
+    return arguments_given(flag, &value) ? value : otherwise;
+}
+
+static long number(const char *flag, long otherwise)
+{
+    const char *value = NULL;
+    if (!arguments_given(flag, &value))
+        return otherwise;
+    char *end;
+    long result = strtol(value, &end, 10);
+    if (end == value || *end != '\0')
+        fail("argument %s: invalid int value", flag);
+    return result;
+}
+
+/* Precedence from 0.5.14 on: JSON, then the backend flags, then the phase's boolean, then --disable-cuda-graph. */
+static const char *resolve_graph(const char *phase, const char *otherwise)
+{
+    char flag[64];
+    const char *json = text("--cuda-graph-config", NULL);
+    cJSON *config = json != NULL ? cJSON_Parse(json) : NULL;
+    const cJSON *backend = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(config, phase), "backend");
+    if (cJSON_IsString(backend))
+        return backend->valuestring; /* kept for the life of the process */
+    snprintf(flag, sizeof flag, "--cuda-graph-backend-%s", phase);
+    const char *chosen = text(flag, NULL);
+    if (chosen != NULL)
+        return chosen;
+    snprintf(flag, sizeof flag, "--disable-%s-cuda-graph", phase);
+    if (strcmp(phase, "prefill") == 0 && arguments_given("--disable-piecewise-cuda-graph", NULL))
+        return "disabled"; /* the older spelling, up to 0.5.18 */
+    return arguments_given(flag, NULL) || arguments_given("--disable-cuda-graph", NULL) ? "disabled" : otherwise;
+}
+
+static void resolve_graphs(struct arguments *arguments)
+{
+    if (strcmp(arguments->attention_backend, "torch_native") == 0 || strcmp(arguments->device, "cpu") == 0) {
+        arguments->decode_graph = arguments->prefill_graph = "disabled";
+    } else if (version_rules()->separate_graph_phases) {
+        arguments->decode_graph = resolve_graph("decode", "full");
+        arguments->prefill_graph = resolve_graph("prefill", "breakable");
+    } else {
+        arguments->decode_graph = arguments_given("--disable-cuda-graph", NULL) ? "disabled" : "full";
+        bool off = version_number() < 510 ? !arguments_given("--enable-piecewise-cuda-graph", NULL)
+                                          : arguments_given("--disable-piecewise-cuda-graph", NULL);
+        arguments->prefill_graph = off ? "disabled" : "tc_piecewise";
+    }
+}
+
+void arguments_parse(struct arguments *arguments, int count, char **given)
+{
+    read_all(count, given);
+    *arguments = (struct arguments){.count = count, .given = given};
+    arguments->model_path = text("--model-path", NULL);
+    if (arguments->model_path == NULL)
+        fail("the following arguments are required: %s", "--model-path/--model");
+    arguments->host = text("--host", "127.0.0.1");
+    arguments->port = (int)number("--port", 30000);
+    arguments->ranks = (int)number("--tp-size", 1);
+    if (arguments->ranks < 1 || arguments->ranks > 16)
+        fail("argument %s: the stand-in plays 1 to 16 ranks", "--tp-size");
+    arguments->device = text("--device", "cuda");
+    arguments->attention_backend =
+        text("--attention-backend", strcmp(arguments->device, "cpu") == 0 ? "torch_native" : "fa3");
+    arguments->dtype = text("--dtype", "auto");
+    arguments->api_key = text("--api-key", NULL);
+    arguments->admin_api_key = text("--admin-api-key", NULL);
+    arguments->max_total_tokens = (size_t)number("--max-total-tokens", 65536);
+    arguments->max_running_requests = (size_t)number("--max-running-requests", 2048);
+    arguments->context = (size_t)number("--context-length", 0);
+    arguments->chunked_prefill_size =
+        number("--chunked-prefill-size", strcmp(arguments->device, "cpu") == 0 ? 4096 : 8192);
+    arguments->radix_cache = !arguments_given("--disable-radix-cache", NULL);
+    arguments->overlap = !arguments_given("--disable-overlap-schedule", NULL);
+    resolve_graphs(arguments);
+}

@@ -1,0 +1,40 @@
+/* arguments.h: the command line of the server, read as SGLang's argparse does, and what follows from it. */
+#ifndef KLDUMP_STANDIN_ARGUMENTS_H
+#define KLDUMP_STANDIN_ARGUMENTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct arguments {
+    int count; /* as given, for the children and for launch_command */
+    char **given;
+
+    const char *model_path;
+    const char *host;
+    int port;
+    int ranks; /* --tp-size */
+    const char *device;
+    const char *attention_backend;
+    const char *dtype;
+    const char *api_key;       /* NULL: none */
+    const char *admin_api_key; /* NULL: none */
+    size_t max_total_tokens;
+    size_t max_running_requests;
+    size_t context; /* 0: the model's */
+    long chunked_prefill_size;
+    const char *decode_graph; /* resolved: full, breakable, tc_piecewise or disabled */
+    const char *prefill_graph;
+    bool radix_cache;
+    bool overlap;
+};
+
+/*
+ * Takes what stands behind `-m sglang.launch_server`. An argument that this release does not know, a value that is
+ * missing: argparse's text on standard error and exit 2. --help: the list of flags and exit 0.
+ */
+void arguments_parse(struct arguments *arguments, int count, char **given);
+
+/* True when the flag was given; its value through ret_value (NULL for a flag without one) unless that is NULL. */
+bool arguments_given(const char *flag, const char **ret_value);
+
+#endif

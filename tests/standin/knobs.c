@@ -1,0 +1,47 @@
+/* knobs.c: see knobs.h. */
+#include "knobs.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+static struct knobs knobs;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static long from_environment(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? strtol(text, NULL, 10) : otherwise;
+}
+
+static void read_all(void)
+{
+    knobs.load_ms = from_environment("KLDUMP_STANDIN_LOAD_MS", 300);
+    knobs.start_ms = from_environment("KLDUMP_STANDIN_START_MS", 50);
+    knobs.step_ms = from_environment("KLDUMP_STANDIN_STEP_MS", 0);
+    knobs.term_ms = from_environment("KLDUMP_STANDIN_TERM_MS", 200);
+    knobs.crash_ms = from_environment("KLDUMP_STANDIN_CRASH_MS", 300);
+}
+
+const struct knobs *knobs_get(void)
+{
+    pthread_once(&once, read_all);
+    return &knobs;
+}
+
+void knobs_sleep_ms(long duration_ms)
+{
+    if (duration_ms <= 0)
+        return;
+    struct timespec rest = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000};
+    while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
+        ;
+}
+
+double knobs_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}

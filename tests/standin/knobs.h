@@ -1,0 +1,22 @@
+/* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS. They shorten what takes minutes in the real server. */
+#ifndef KLDUMP_STANDIN_KNOBS_H
+#define KLDUMP_STANDIN_KNOBS_H
+
+struct knobs {
+    long load_ms;  /* KLDUMP_STANDIN_LOAD_MS, 300: from the start to the open port */
+    long start_ms; /* KLDUMP_STANDIN_START_MS, 50: from the open port to the warm-up request */
+    long step_ms;  /* KLDUMP_STANDIN_STEP_MS, 0: time of each forward pass */
+    long term_ms;  /* KLDUMP_STANDIN_TERM_MS, 200: from SIGTERM to the end of an idle server; 5 s and more in truth */
+    long crash_ms; /* KLDUMP_STANDIN_CRASH_MS, 300: pause for crash diagnostics; 5 s in truth */
+};
+
+/* Read once from the environment. */
+const struct knobs *knobs_get(void);
+
+/* Sleeps to the end even when signals arrive. */
+void knobs_sleep_ms(long duration_ms);
+
+/* CLOCK_MONOTONIC. */
+double knobs_seconds(void);
+
+#endif

@@ -1,0 +1,431 @@
+/* passes.c: see passes.h. */
+#include "passes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dumper.h"
+#include "faults.h"
+#include "forward.h"
+#include "knobs.h"
+#include "log.h"
+#include "request.h"
+#include "text.h"
+#include "version.h"
+
+enum { BATCH_MAX = 256, PEERS_MAX = 16 };
+
+static const struct arguments *arguments;
+static const struct model *model;
+static struct channel *main_process;
+static struct channel peers[PEERS_MAX];
+static int peer_count;
+
+static struct request *waiting; /* in order of arrival */
+static struct request *running;
+static unsigned long decode_count;
+
+/* ------------------------------------------------------------------ lists */
+
+static void append(struct request **list, struct request *request)
+{
+    while (*list != NULL)
+        list = &(*list)->next;
+    request->next = NULL;
+    *list = request;
+}
+
+static void take_out(struct request **list, const struct request *request)
+{
+    while (*list != NULL && *list != request)
+        list = &(*list)->next;
+    if (*list != NULL)
+        *list = request->next;
+}
+
+bool passes_busy(void)
+{
+    return waiting != NULL || running != NULL;
+}
+
+void passes_init(const struct arguments *given, const struct model *played, struct channel *channel, const int *fds,
+                 int count)
+{
+    arguments = given;
+    model = played;
+    main_process = channel;
+    peer_count = count;
+    for (int i = 0; i < count; i++)
+        channel_init(&peers[i], fds[i]);
+    request_pool_init(arguments->max_running_requests);
+}
+
+cJSON *passes_ask_peer(int rank, cJSON *message)
+{
+    if (!channel_send(&peers[rank - 1], message))
+        return NULL;
+    return channel_receive(&peers[rank - 1], true);
+}
+
+/* ------------------------------------------------------------------ one pass on all ranks */
+
+static cJSON *number_list(const int64_t *numbers, size_t count)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (size_t i = 0; i < count; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)numbers[i]));
+    return list;
+}
+
+static cJSON *message_of(const struct forward_pass *pass, const char *exp_name)
+{
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "op", "pass");
+    cJSON_AddNumberToObject(message, "kind", pass->kind);
+    cJSON_AddItemToObject(message, "input_ids", number_list(pass->input_ids, pass->token_count));
+    cJSON_AddItemToObject(message, "positions", number_list(pass->positions, pass->token_count));
+    cJSON_AddItemToObject(message, "seq_lens", number_list(pass->sequence_lengths, pass->request_count));
+    cJSON_AddItemToObject(message, "pool", number_list(pass->pool_indices, pass->request_count));
+    cJSON_AddItemToObject(message, "last_rows", number_list(pass->last_rows, pass->request_count));
+    if (pass->rids != NULL)
+        cJSON_AddItemToObject(message, "rids", cJSON_CreateStringArray(pass->rids, (int)pass->request_count));
+    if (exp_name != NULL)
+        cJSON_AddStringToObject(message, "exp_name", exp_name);
+    return message;
+}
+
+static bool run_on_all_ranks(const struct forward_pass *pass, const char **ret_error)
+{
+    char name[96];
+    bool named = dumper_needs_name();
+    if (named) {
+        dumper_choose_name(name, sizeof name);
+        dumper_set_name(name);
+    }
+    for (int i = 0; i < peer_count; i++)
+        channel_send(&peers[i], message_of(pass, named ? name : NULL));
+    knobs_sleep_ms(knobs_get()->step_ms);
+    if (!dumper_forward(pass, ret_error))
+        return false;
+    for (int i = 0; i < peer_count; i++)
+        cJSON_Delete(channel_receive(&peers[i], true));
+    return true;
+}
+
+static int64_t *numbers_of(const cJSON *message, const char *key, size_t *ret_count)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(message, key), *item;
+    *ret_count = (size_t)cJSON_GetArraySize(list);
+    int64_t *numbers = text_allocate((*ret_count + 1) * sizeof numbers[0]);
+    size_t i = 0;
+    cJSON_ArrayForEach(item, list) numbers[i++] = (int64_t)item->valuedouble;
+    return numbers;
+}
+
+bool passes_repeat(const cJSON *message, const char **ret_error)
+{
+    size_t tokens, requests, ignored;
+    int64_t *input_ids = numbers_of(message, "input_ids", &tokens);
+    int64_t *positions = numbers_of(message, "positions", &ignored);
+    int64_t *lengths = numbers_of(message, "seq_lens", &requests);
+    int64_t *pool = numbers_of(message, "pool", &ignored);
+    int64_t *last = numbers_of(message, "last_rows", &ignored);
+    const cJSON *rids = cJSON_GetObjectItemCaseSensitive(message, "rids"), *item;
+    const char **names = text_allocate((requests + 1) * sizeof names[0]);
+    size_t i = 0;
+    cJSON_ArrayForEach(item, rids)
+    {
+        if (i < requests)
+            names[i++] = item->valuestring;
+    }
+    const char *exp_name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "exp_name"));
+    if (exp_name != NULL)
+        dumper_set_name(exp_name);
+    struct forward_pass pass = {
+        .kind = (enum forward_kind)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "kind")),
+        .token_count = tokens,
+        .input_ids = input_ids,
+        .positions = positions,
+        .request_count = requests,
+        .sequence_lengths = lengths,
+        .pool_indices = pool,
+        .last_rows = last,
+        .rids = rids != NULL ? names : NULL,
+    };
+    bool ok = dumper_forward(&pass, ret_error);
+    free(input_ids);
+    free(positions);
+    free(lengths);
+    free(pool);
+    free(last);
+    free(names);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ building a batch */
+
+struct batch {
+    struct request *requests[BATCH_MAX];
+    size_t spans[BATCH_MAX]; /* tokens of each request in this pass */
+    size_t count;
+};
+
+static bool run_batch(const struct batch *batch, bool decode, const char **ret_error)
+{
+    size_t tokens = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        tokens += batch->spans[i];
+    const char *graph = decode ? arguments->decode_graph : arguments->prefill_graph;
+    bool replayed = strcmp(graph, "disabled") != 0 || faults_on(decode ? FAULTS_GRAPH_DECODE : FAULTS_GRAPH_PREFILL);
+    size_t padded = replayed && !decode ? forward_graph_size(tokens) : tokens;
+    int64_t *input_ids = text_allocate(padded * sizeof input_ids[0]);
+    int64_t *positions = text_allocate(padded * sizeof positions[0]);
+    int64_t lengths[BATCH_MAX], pool[BATCH_MAX], last[BATCH_MAX];
+    const char *rids[BATCH_MAX];
+    size_t row = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct request *request = batch->requests[i];
+        for (size_t j = 0; j < batch->spans[i]; j++, row++) {
+            input_ids[row] = request->ids[request->computed + j];
+            positions[row] = (int64_t)(request->computed + j);
+        }
+        lengths[i] = (int64_t)(request->computed + batch->spans[i]);
+        pool[i] = request->slot;
+        last[i] = (int64_t)row - 1;
+        rids[i] = request->rid;
+    }
+    struct forward_pass pass = {
+        .kind = !replayed ? FORWARD_EAGER
+                : decode  ? FORWARD_DECODE_GRAPH
+                          : FORWARD_PREFILL_GRAPH,
+        .token_count = padded,
+        .input_ids = input_ids,
+        .positions = positions,
+        .request_count = batch->count,
+        .sequence_lengths = lengths,
+        .pool_indices = pool,
+        .last_rows = last,
+        .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rids,
+    };
+    bool ok = run_on_all_ranks(&pass, ret_error);
+    free(input_ids);
+    free(positions);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ after a pass */
+
+struct call {
+    struct call *next;
+    long id;
+    int open; /* requests not answered yet */
+    cJSON *answers;
+};
+static struct call *calls;
+
+static void answer(const struct request *request)
+{
+    struct call **at = &calls;
+    while (*at != NULL && (*at)->id != request->call)
+        at = &(*at)->next;
+    struct call *call = *at;
+    if (call == NULL)
+        return;
+    cJSON *one = request_answer(request, model);
+    cJSON_AddNumberToObject(one, "number", request->number);
+    cJSON_AddItemToArray(call->answers, one);
+    if (--call->open > 0)
+        return;
+    cJSON *reply = cJSON_CreateObject();
+    cJSON_AddNumberToObject(reply, "id", (double)call->id);
+    cJSON_AddItemToObject(reply, "answers", call->answers);
+    channel_send(main_process, reply);
+    *at = call->next;
+    free(call);
+}
+
+static bool is_stop(const struct request *request, int64_t token)
+{
+    for (size_t i = 0; i < request->stop_count; i++)
+        if (request->stops[i] == token)
+            return true;
+    return !request->ignore_eos && token == model->end_token;
+}
+
+/* Appends the next token; decides whether the request is done and how many passes still run for nothing. */
+static void advance(struct request *request)
+{
+    if (request->done) {
+        request->extra_passes--;
+        return;
+    }
+    if (request->produced < request->wanted) {
+        size_t at = request->length;
+        request->ids[at] = forward_next_token(model, request->ids[at - 1], (int64_t)at - 1);
+        request->length++;
+        request->produced++;
+        if (is_stop(request, request->ids[at]))
+            request->matched = request->ids[at];
+    }
+    request->done = request->produced >= request->wanted || request->matched >= 0;
+    bool always = version_rules()->extra_decode_pass || faults_on(FAULTS_EXTRA_DECODE_PASS);
+    if (request->done && arguments->overlap && request->produced > 0 && (always || request->matched >= 0))
+        request->extra_passes = 1;
+}
+
+static void settle(struct request **list, struct request *request)
+{
+    if (!request->done || request->extra_passes > 0)
+        return;
+    take_out(list, request);
+    if (arguments->radix_cache && request->rejection == NULL)
+        request_cache_insert(request);
+    request_give_slot(request);
+    answer(request);
+    request_free(request);
+}
+
+/* ------------------------------------------------------------------ prefill and decode */
+
+static void start_prefill(struct request *request)
+{
+    if (request->computed > 0 || request->slot >= 0)
+        return;
+    /* Input logprobs need every row: the cache is not used (SGLang 0.5.23, live). */
+    bool whole = request->return_logprob && request->logprob_start >= 0;
+    if (request->rejection == NULL && (arguments->radix_cache || faults_on(FAULTS_CACHED_PROBE)) && !whole)
+        request->cached = request->computed = request_cache_match(request);
+}
+
+static size_t pick_waiting(struct batch *batch)
+{
+    size_t budget = arguments->chunked_prefill_size > 0 ? (size_t)arguments->chunked_prefill_size : SIZE_MAX;
+    size_t cached = 0;
+    for (struct request *request = waiting; request != NULL && budget > 0 && batch->count < BATCH_MAX;
+         request = request->next) {
+        start_prefill(request);
+        size_t rest = request->prompt - request->computed;
+        size_t span = rest < budget ? rest : budget;
+        budget -= span;
+        cached += request->cached;
+        batch->requests[batch->count] = request;
+        batch->spans[batch->count++] = span;
+    }
+    request_take_slots(batch->requests, batch->count);
+    return cached;
+}
+
+static size_t count_running(void)
+{
+    size_t count = 0;
+    for (const struct request *request = running; request != NULL; request = request->next)
+        count++;
+    return count;
+}
+
+static const char *graph_name(bool decode)
+{
+    const char *graph = decode ? arguments->decode_graph : arguments->prefill_graph;
+    return strcmp(graph, "disabled") != 0 ? "True" : "False";
+}
+
+static bool prefill(const char **ret_error)
+{
+    struct batch batch = {.count = 0};
+    size_t cached = pick_waiting(&batch), tokens = 0;
+    for (size_t i = 0; i < batch.count; i++)
+        tokens += batch.spans[i];
+    log_line("Prefill batch, #new-seq: %zu, #new-token: %zu, #cached-token: %zu, token usage: 0.00, #running-req: %zu, "
+             "#queue-req: 0, #pending-token: 0, %s graph: %s, input throughput (token/s): 4.71",
+             batch.count, tokens, cached, count_running(), strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda",
+             graph_name(false));
+    if (!run_batch(&batch, false, ret_error))
+        return false;
+    for (size_t i = 0; i < batch.count; i++) {
+        struct request *request = batch.requests[i];
+        request->computed += batch.spans[i];
+        if (request->computed < request->prompt)
+            continue; /* the next chunk goes first */
+        take_out(&waiting, request);
+        append(&running, request);
+        advance(request);
+        settle(&running, request);
+    }
+    return true;
+}
+
+static bool decode(const char **ret_error)
+{
+    struct batch batch = {.count = 0};
+    for (struct request *request = running; request != NULL && batch.count < BATCH_MAX; request = request->next) {
+        batch.requests[batch.count] = request;
+        batch.spans[batch.count++] = 1;
+    }
+    if (++decode_count % 40 == 0)
+        log_line("Decode batch, #running-req: %zu, #token: 0, token usage: 0.00, %s graph: %s, gen throughput "
+                 "(token/s): 3.00, #queue-req: 0",
+                 batch.count, strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda", graph_name(true));
+    if (!run_batch(&batch, true, ret_error))
+        return false;
+    for (size_t i = 0; i < batch.count; i++) {
+        batch.requests[i]->computed++;
+        advance(batch.requests[i]);
+        settle(&running, batch.requests[i]);
+    }
+    return true;
+}
+
+bool passes_step(const char **ret_error)
+{
+    if (waiting != NULL)
+        return prefill(ret_error);
+    return running != NULL ? decode(ret_error) : true;
+}
+
+/* ------------------------------------------------------------------ arrival */
+
+static void join_foreign(const char *prefix, size_t tokens, size_t wanted)
+{
+    static unsigned long serial;
+    static const int64_t IDS[] = {0, 100, 101, 102};
+    char rid[64];
+    snprintf(rid, sizeof rid, "%s%016lx%016lx", prefix, (unsigned long)getpid() * 2654435761UL, ++serial);
+    append(&waiting, request_new_internal(rid, tokens == 1 ? IDS : IDS + 1, tokens, wanted));
+}
+
+void passes_accept(long id, const cJSON *message)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(message, "requests"), *item;
+    bool probe = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message, "health"));
+    struct call *call = text_allocate(sizeof *call);
+    *call = (struct call){.next = calls, .id = id, .open = cJSON_GetArraySize(list), .answers = cJSON_CreateArray()};
+    calls = call;
+    if (probe && passes_busy()) {
+        /* Swallowed: the running requests prove that the scheduler lives. */
+        calls = call->next;
+        cJSON *reply = cJSON_CreateObject();
+        cJSON_AddNumberToObject(reply, "id", (double)id);
+        cJSON_AddItemToObject(reply, "answers", call->answers);
+        channel_send(main_process, reply);
+        free(call);
+        return;
+    }
+    bool dumping = dumper_enabled() && !probe;
+    const char *ignored;
+    if (dumping && faults_on(FAULTS_HEALTH_PASS) && !passes_busy()) {
+        join_foreign("HEALTH_CHECK_", 1, 1);
+        prefill(&ignored);
+    }
+    int number = 0;
+    size_t longest = 1;
+    cJSON_ArrayForEach(item, list)
+    {
+        struct request *request = request_new(item, id, number++);
+        longest = request->wanted > longest ? request->wanted : longest;
+        append(&waiting, request);
+    }
+    if (dumping && faults_on(FAULTS_FOREIGN_REQUEST))
+        join_foreign("", 3, longest);
+}

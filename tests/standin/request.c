@@ -1,0 +1,192 @@
+/* request.c: see request.h. */
+#include "request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "faults.h"
+#include "forward.h"
+#include "text.h"
+
+enum { CACHE_SEQUENCES = 256 };
+
+/* ------------------------------------------------------------------ life */
+
+static double number_or(const cJSON *message, const char *key, double otherwise)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(message, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : otherwise;
+}
+
+struct request *request_new_internal(const char *rid, const int64_t *ids, size_t count, size_t wanted)
+{
+    struct request *request = text_allocate(sizeof *request);
+    request->call = -1;
+    request->rid = text_copy(rid);
+    request->ids = text_allocate((count + wanted + 2) * sizeof ids[0]);
+    if (count > 0)
+        memcpy(request->ids, ids, count * sizeof ids[0]);
+    request->prompt = request->length = count;
+    request->wanted = wanted;
+    request->matched = -1;
+    request->slot = -1;
+    request->ignore_eos = true;
+    return request;
+}
+
+struct request *request_new(const cJSON *message, long call, int number)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(message, "ids"), *item;
+    size_t count = (size_t)cJSON_GetArraySize(list);
+    int64_t *ids = text_allocate((count + 1) * sizeof ids[0]);
+    size_t i = 0;
+    cJSON_ArrayForEach(item, list) ids[i++] = (int64_t)item->valuedouble;
+    const char *rid = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "rid"));
+    struct request *request =
+        request_new_internal(rid != NULL ? rid : "", ids, count, (size_t)number_or(message, "max_new_tokens", 128));
+    free(ids);
+    request->call = call;
+    request->number = number;
+    request->ignore_eos = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message, "ignore_eos"));
+    request->return_logprob = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message, "return_logprob"));
+    request->logprob_start = (long)number_or(message, "logprob_start_len", -1);
+    cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(message, "stop_token_ids"))
+    {
+        if (request->stop_count < REQUEST_STOPS_MAX && cJSON_IsNumber(item))
+            request->stops[request->stop_count++] = (int64_t)item->valuedouble;
+    }
+    const char *rejection = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "rejection"));
+    if (rejection != NULL) {
+        /* It runs as a prompt of one token, id 0 (SGLang 0.5.23, live). */
+        request->rejection = text_copy(rejection);
+        request->ids[0] = 0;
+        request->prompt = request->length = 1;
+        request->wanted = 0;
+        request->return_logprob = false;
+    }
+    return request;
+}
+
+void request_free(struct request *request)
+{
+    free(request->rid);
+    free(request->ids);
+    free(request->rejection);
+    free(request);
+}
+
+/* ------------------------------------------------------------------ slots */
+
+static int64_t *slots;
+static size_t slot_count;
+
+void request_pool_init(size_t count)
+{
+    slots = text_allocate(count * sizeof slots[0]);
+    slot_count = count;
+    for (size_t i = 0; i < count; i++)
+        slots[i] = (int64_t)i + 1;
+}
+
+void request_take_slots(struct request *const *requests, size_t count)
+{
+    size_t needed = 0, taken = 0;
+    for (size_t i = 0; i < count; i++)
+        needed += requests[i]->slot < 0;
+    if (needed > slot_count)
+        needed = slot_count;
+    slot_count -= needed;
+    for (size_t i = 0; i < count; i++)
+        if (requests[i]->slot < 0 && taken < needed)
+            requests[i]->slot = slots[slot_count + taken++];
+}
+
+void request_give_slot(struct request *request)
+{
+    if (request->slot >= 0)
+        slots[slot_count++] = request->slot;
+    request->slot = -1;
+}
+
+/* ------------------------------------------------------------------ radix cache */
+
+static struct {
+    int64_t *ids;
+    size_t length;
+} cache[CACHE_SEQUENCES];
+static size_t cache_next;
+
+size_t request_cache_match(const struct request *request)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
+        size_t same = 0;
+        while (same < cache[i].length && same < request->prompt && cache[i].ids[same] == request->ids[same])
+            same++;
+        longest = same > longest ? same : longest;
+    }
+    if (faults_on(FAULTS_CACHED_PROBE) && longest < request->prompt / 2)
+        longest = request->prompt / 2;
+    return longest >= request->prompt ? request->prompt - 1 : longest;
+}
+
+void request_cache_insert(const struct request *request)
+{
+    size_t bytes = request->computed * sizeof request->ids[0];
+    free(cache[cache_next].ids);
+    cache[cache_next].ids = memcpy(text_allocate(bytes), request->ids, bytes);
+    cache[cache_next].length = request->computed;
+    cache_next = (cache_next + 1) % CACHE_SEQUENCES;
+}
+
+void request_cache_clear(void)
+{
+    for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
+        free(cache[i].ids);
+        cache[i].ids = NULL;
+        cache[i].length = 0;
+    }
+}
+
+/* ------------------------------------------------------------------ answer */
+
+static void add_logprob(cJSON *list, const struct request *request, const struct model *model, size_t at)
+{
+    cJSON *entry = cJSON_CreateArray();
+    double logprob =
+        at > 0 ? forward_log_probability(model, request->ids[at - 1], (int64_t)at - 1, request->ids[at]) : 0;
+    cJSON_AddItemToArray(entry, at > 0 ? cJSON_CreateNumber(logprob) : cJSON_CreateNull());
+    cJSON_AddItemToArray(entry, cJSON_CreateNumber((double)request->ids[at]));
+    cJSON_AddItemToArray(entry, cJSON_CreateNull());
+    cJSON_AddItemToArray(list, entry);
+}
+
+cJSON *request_answer(const struct request *request, const struct model *model)
+{
+    cJSON *answer = cJSON_CreateObject();
+    if (request->rejection != NULL) {
+        cJSON_AddStringToObject(answer, "rejection", request->rejection);
+        return answer;
+    }
+    cJSON *output = cJSON_AddArrayToObject(answer, "output_ids");
+    for (size_t i = 0; i < request->produced; i++)
+        cJSON_AddItemToArray(output, cJSON_CreateNumber((double)request->ids[request->prompt + i]));
+    cJSON *reason = cJSON_AddObjectToObject(answer, "finish_reason");
+    cJSON_AddStringToObject(reason, "type", request->matched >= 0 ? "stop" : "length");
+    if (request->matched >= 0)
+        cJSON_AddNumberToObject(reason, "matched", (double)request->matched);
+    else
+        cJSON_AddNumberToObject(reason, "length", (double)request->produced);
+    cJSON_AddNumberToObject(answer, "prompt_tokens", (double)request->prompt);
+    cJSON_AddNumberToObject(answer, "completion_tokens", (double)request->produced);
+    cJSON_AddNumberToObject(answer, "cached_tokens", (double)request->cached);
+    if (request->return_logprob) {
+        cJSON *input = cJSON_AddArrayToObject(answer, "input_token_logprobs");
+        cJSON *generated = cJSON_AddArrayToObject(answer, "output_token_logprobs");
+        for (size_t i = (size_t)request->logprob_start; request->logprob_start >= 0 && i < request->prompt; i++)
+            add_logprob(input, request, model, i);
+        for (size_t i = 0; i < request->produced; i++)
+            add_logprob(generated, request, model, request->prompt + i);
+    }
+    return answer;
+}

@@ -1,0 +1,58 @@
+/* request.h: one request inside the leading scheduler, the slots of running requests and the radix cache. */
+#ifndef KLDUMP_STANDIN_REQUEST_H
+#define KLDUMP_STANDIN_REQUEST_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model.h"
+
+enum { REQUEST_STOPS_MAX = 16 };
+
+struct request {
+    struct request *next;
+    long call;  /* the message of the main process that brought it; -1: nobody waits for an answer */
+    int number; /* place in that message */
+    char *rid;
+    int64_t *ids; /* prompt and what was generated */
+    size_t prompt;
+    size_t length;   /* of ids */
+    size_t computed; /* tokens whose keys and values exist */
+    size_t cached;   /* of them, found in the radix cache */
+    size_t wanted;   /* max_new_tokens */
+    size_t produced;
+    bool ignore_eos;
+    int64_t stops[REQUEST_STOPS_MAX];
+    size_t stop_count;
+    int64_t matched; /* the stop token that ended it, -1: ended by length */
+    bool return_logprob;
+    long logprob_start;
+    int64_t slot;        /* req_pool_indices */
+    size_t extra_passes; /* decode passes still to run although the request is done */
+    bool done;
+    char *rejection; /* the scheduler rejects it: one pass over one token, then this text with 400; NULL: accepted */
+};
+
+/* From one element of `requests` of a generate message. */
+struct request *request_new(const cJSON *message, long call, int number);
+void request_free(struct request *request);
+
+/* One of the scheduler's own: nobody is answered. */
+struct request *request_new_internal(const char *rid, const int64_t *ids, size_t count, size_t wanted);
+
+/* Slots are handed out from the end of a stack, as the real pool does. */
+void request_pool_init(size_t slots);
+void request_take_slots(struct request *const *requests, size_t count);
+void request_give_slot(struct request *request);
+
+/* Longest known beginning, never the whole prompt. */
+size_t request_cache_match(const struct request *request);
+void request_cache_insert(const struct request *request);
+void request_cache_clear(void);
+
+/* output_ids, finish_reason, token counts and logprobs, as /generate gives them; or the rejection. */
+cJSON *request_answer(const struct request *request, const struct model *model);
+
+#endif

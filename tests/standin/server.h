@@ -1,0 +1,28 @@
+/* server.h: the main process: start, readiness, signals, its ways to end; and what its routes ask from it. */
+#ifndef KLDUMP_STANDIN_SERVER_H
+#define KLDUMP_STANDIN_SERVER_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+#include "arguments.h"
+#include "model.h"
+
+enum server_status { SERVER_STARTING, SERVER_UP, SERVER_DRAINING };
+
+/* Never returns. `program` is argv[0]. */
+_Noreturn void server_run(const struct arguments *arguments, const char *program);
+
+/* The rest may be called from any connection's thread. */
+enum server_status server_status(void);
+const struct arguments *server_arguments(void);
+const struct model *server_model(void);
+
+/* Sends (and deletes) a message to the leading scheduler and waits for its answer, for ever if there is none. */
+cJSON *server_ask(cJSON *message);
+
+/* A request is known from here to there: a drain waits for it. */
+void server_request_begin(const char *rid);
+void server_request_end(const char *rid);
+
+#endif

@@ -1,0 +1,12 @@
+/* server_info.h: the answers of /server_info, /model_info and /v1/models. */
+#ifndef KLDUMP_STANDIN_SERVER_INFO_H
+#define KLDUMP_STANDIN_SERVER_INFO_H
+
+#include <cjson/cJSON.h>
+
+/* The keys of the real answer that say something about a dump run (of 556 in 0.5.23), keys in clear included. */
+cJSON *server_info_server(void);
+cJSON *server_info_model(void);
+cJSON *server_info_models(void);
+
+#endif
