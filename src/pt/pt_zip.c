@@ -1,0 +1,588 @@
+#include "pt/pt_zip.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Layout of the zip records that matter here (PKWARE's APPNOTE 6.3, sections 4.3 and 4.5). */
+enum {
+    LOCAL_BYTES = 30,
+    CENTRAL_BYTES = 46,
+    END_BYTES = 22,
+    END64_BYTES = 56,
+    LOCATOR_BYTES = 20,
+    COMMENT_MAX = 65535,
+    TAIL_BYTES = 4096, /* directory and end of an ordinary dump file: about 1.3 kB */
+    EXTRA_ZIP64 = 1,
+    METHOD_STORED = 0,
+    FLAG_ENCRYPTED = 1,
+};
+
+#define SIGNATURE_LOCAL   0x04034b50u
+#define SIGNATURE_CENTRAL 0x02014b50u
+#define SIGNATURE_END     0x06054b50u
+#define SIGNATURE_END64   0x06064b50u
+#define SIGNATURE_LOCATOR 0x07064b50u
+
+struct directory {
+    uint64_t count, size, offset;
+    uint64_t end; /* where the end records begin: the directory has to reach exactly to here */
+};
+
+static uint16_t get16(const uint8_t *p)
+{
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    return (uint32_t)get16(p) | (uint32_t)get16(p + 2) << 16;
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    return get32(p) | (uint64_t)get32(p + 4) << 32;
+}
+
+void pt_zip_init(struct pt_zip *zip)
+{
+    *zip = (struct pt_zip){0};
+}
+
+void pt_zip_fini(struct pt_zip *zip)
+{
+    buffer_fini(&zip->tail);
+    free(zip->members);
+    pt_zip_init(zip);
+}
+
+static void reset(struct pt_zip *zip, uint64_t size)
+{
+    free(zip->members);
+    zip->members = NULL;
+    zip->member_count = 0;
+    zip->prefix = NULL;
+    zip->prefix_length = 0;
+    zip->problem = PT_ZIP_FINE;
+    zip->file_size = size;
+}
+
+/* The bytes at an absolute position, or NULL when [offset, offset + length) is not wholly at hand. */
+static const uint8_t *at(const struct pt_zip *zip, uint64_t offset, uint64_t length)
+{
+    if (offset < zip->window_offset || offset > zip->file_size || length > zip->file_size - offset)
+        return NULL;
+    return zip->window + (offset - zip->window_offset);
+}
+
+static enum error_code no_memory(struct pt_zip *zip, uint64_t bytes, struct error *err)
+{
+    zip->problem = PT_ZIP_UNREADABLE;
+    return error_set(err, ERROR_MEMORY, "no memory for %" PRIu64 " bytes", bytes);
+}
+
+#define DAMAGED(zip, err, ...) ((zip)->problem = PT_ZIP_DAMAGED, error_set((err), ERROR_FORMAT, __VA_ARGS__))
+
+/* ---- what a file without an end record is ---- */
+
+static enum error_code classify(struct pt_zip *zip, const uint8_t *head, size_t length, struct error *err)
+{
+    static const uint8_t legacy[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46,
+                                     0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, 0x2e};
+    static const uint8_t local[] = {'P', 'K', 3, 4};
+    if (length >= 1 && memcmp(head, local, length < sizeof local ? length : sizeof local) == 0) {
+        zip->problem = PT_ZIP_TRUNCATED;
+        return error_set(err, ERROR_FORMAT,
+                         "cut short: %" PRIu64 " bytes that begin as a torch.save archive and have no end record",
+                         zip->file_size);
+    }
+    if (length >= sizeof legacy && memcmp(head, legacy, sizeof legacy) == 0) {
+        zip->problem = PT_ZIP_LEGACY;
+        return error_set(err, ERROR_FORMAT,
+                         "torch.save's legacy format (before torch 1.6); only the zip format is read");
+    }
+    zip->problem = PT_ZIP_FOREIGN;
+    if (length >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)
+        return error_set(err, ERROR_FORMAT, "a bare pickle, not a torch.save archive");
+    char text[3 * 8 + 1] = "";
+    for (size_t i = 0; i < length && i < 8; i++) {
+        static const char digits[] = "0123456789abcdef";
+        text[3 * i] = digits[head[i] >> 4];
+        text[3 * i + 1] = digits[head[i] & 15];
+        text[3 * i + 2] = i + 1 < length && i < 7 ? ' ' : '\0';
+        text[3 * i + 3] = '\0';
+    }
+    return error_set(err, ERROR_FORMAT, "not a torch.save archive: %" PRIu64 " bytes, the first are %s", zip->file_size,
+                     text);
+}
+
+/* ---- end records ---- */
+
+/* Looks in the window for the last end record whose comment ends where the file ends; true with its position. */
+static bool find_end(const struct pt_zip *zip, uint64_t *ret_offset)
+{
+    if (zip->file_size < END_BYTES)
+        return false;
+    for (uint64_t comment = 0; comment <= COMMENT_MAX && comment + END_BYTES <= zip->file_size; comment++) {
+        uint64_t offset = zip->file_size - END_BYTES - comment;
+        const uint8_t *p = at(zip, offset, END_BYTES);
+        if (p == NULL)
+            return false;
+        if (get32(p) == SIGNATURE_END && get16(p + 20) == comment) {
+            *ret_offset = offset;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where the window must begin so that read_end and read_directory have what they need; file_size: nothing is known. */
+static enum error_code read_end64(struct pt_zip *zip, uint64_t locator_offset, uint64_t *ret_needed,
+                                  struct directory *ret_directory, struct error *err)
+{
+    const uint8_t *locator = at(zip, locator_offset, LOCATOR_BYTES);
+    uint64_t offset = get64(locator + 8);
+    if (get32(locator + 4) != 0 || get32(locator + 16) > 1)
+        return DAMAGED(zip, err, "zip64 locator at byte %" PRIu64 ": an archive in several parts", locator_offset);
+    if (offset > locator_offset || locator_offset - offset < END64_BYTES)
+        return DAMAGED(zip, err,
+                       "zip64 locator at byte %" PRIu64 " points to byte %" PRIu64 ", where no end record fits",
+                       locator_offset, offset);
+    if (offset < zip->window_offset) {
+        /* A longer record than the 56 bytes that everybody writes: of a size that a window may be. */
+        if (locator_offset - offset > COMMENT_MAX)
+            return DAMAGED(zip, err, "zip64 end record at byte %" PRIu64 " is %" PRIu64 " bytes long", offset,
+                           locator_offset - offset);
+        *ret_needed = offset;
+        return ERROR_NONE;
+    }
+    const uint8_t *p = at(zip, offset, END64_BYTES);
+    if (get32(p) != SIGNATURE_END64)
+        return DAMAGED(zip, err, "no zip64 end record at byte %" PRIu64 ", where the locator points", offset);
+    if (get64(p + 4) != locator_offset - offset - 12)
+        return DAMAGED(zip, err, "zip64 end record at byte %" PRIu64 " says %" PRIu64 " bytes and has %" PRIu64, offset,
+                       get64(p + 4), locator_offset - offset - 12);
+    if (get32(p + 16) != 0 || get32(p + 20) != 0 || get64(p + 24) != get64(p + 32))
+        return DAMAGED(zip, err, "zip64 end record at byte %" PRIu64 ": an archive in several parts", offset);
+    *ret_directory =
+        (struct directory){.count = get64(p + 32), .size = get64(p + 40), .offset = get64(p + 48), .end = offset};
+    return ERROR_NONE;
+}
+
+static bool agrees(uint64_t narrow, uint64_t unknown, uint64_t wide)
+{
+    return narrow == unknown || narrow == wide;
+}
+
+/* Reads the end record at end_offset and what belongs to it. When bytes before the window are needed, *ret_needed is
+ * set to where they begin and nothing else. */
+static enum error_code read_end(struct pt_zip *zip, uint64_t end_offset, uint64_t *ret_needed,
+                                struct directory *ret_directory, struct error *err)
+{
+    const uint8_t *p = at(zip, end_offset, END_BYTES);
+    struct directory narrow = {
+        .count = get16(p + 10), .size = get32(p + 12), .offset = get32(p + 16), .end = end_offset};
+    if (get16(p + 4) != 0 || get16(p + 6) != 0 || get16(p + 8) != get16(p + 10))
+        return DAMAGED(zip, err, "end record at byte %" PRIu64 ": an archive in several parts", end_offset);
+
+    struct directory directory = narrow;
+    if (end_offset >= LOCATOR_BYTES) {
+        uint64_t locator_offset = end_offset - LOCATOR_BYTES;
+        const uint8_t *locator = at(zip, locator_offset, LOCATOR_BYTES);
+        if (locator == NULL) {
+            *ret_needed = locator_offset;
+            return ERROR_NONE;
+        }
+        if (get32(locator) == SIGNATURE_LOCATOR) {
+            uint64_t needed = zip->file_size;
+            enum error_code code = read_end64(zip, locator_offset, &needed, &directory, err);
+            if (code != ERROR_NONE)
+                return code;
+            if (needed != zip->file_size) {
+                *ret_needed = needed;
+                return ERROR_NONE;
+            }
+        }
+    }
+    if (!agrees(narrow.count, 0xffff, directory.count) || !agrees(narrow.size, 0xffffffff, directory.size) ||
+        !agrees(narrow.offset, 0xffffffff, directory.offset))
+        return DAMAGED(zip, err, "end record at byte %" PRIu64 " and its zip64 record do not agree", end_offset);
+    if (directory.offset > directory.end || directory.size != directory.end - directory.offset)
+        return DAMAGED(zip, err,
+                       "end record at byte %" PRIu64 ": a directory of %" PRIu64 " bytes at byte %" PRIu64
+                       " does not end at byte %" PRIu64,
+                       end_offset, directory.size, directory.offset, directory.end);
+    if (directory.count > PT_ZIP_MEMBERS_MAX || directory.count > directory.size / CENTRAL_BYTES)
+        return DAMAGED(zip, err,
+                       "end record at byte %" PRIu64 ": %" PRIu64 " members in a directory of %" PRIu64 " bytes",
+                       end_offset, directory.count, directory.size);
+    if (directory.size > PT_ZIP_DIRECTORY_MAX) {
+        zip->problem = PT_ZIP_DAMAGED;
+        return error_set(err, ERROR_TOO_LARGE,
+                         "directory of %" PRIu64 " bytes at byte %" PRIu64 "; at most %d are read", directory.size,
+                         directory.offset, PT_ZIP_DIRECTORY_MAX);
+    }
+    if (directory.offset < zip->window_offset)
+        *ret_needed = directory.offset;
+    *ret_directory = directory;
+    return ERROR_NONE;
+}
+
+/* ---- central directory ---- */
+
+/* Fills in the values that stand as 0xffffffff from the zip64 extra field, in the order size, compressed size, offset.
+ */
+static enum error_code widen(struct pt_zip *zip, const uint8_t *extra, size_t length, uint64_t position,
+                             uint64_t *values, struct error *err)
+{
+    bool done = false;
+    for (size_t i = 0; i < length;) {
+        if (length - i < 4 || get16(extra + i + 2) > length - i - 4)
+            return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": an extra field reaches past its end",
+                           position);
+        size_t field = get16(extra + i + 2), used = 0;
+        if (get16(extra + i) == EXTRA_ZIP64 && !done) {
+            for (int k = 0; k < 3; k++) {
+                if (values[k] != 0xffffffff)
+                    continue;
+                if (field - used < 8)
+                    return DAMAGED(zip, err,
+                                   "directory entry at byte %" PRIu64 ": zip64 field of %zu bytes is too short",
+                                   position, field);
+                values[k] = get64(extra + i + 4 + used);
+                used += 8;
+            }
+            done = true;
+        }
+        i += 4 + field;
+    }
+    return ERROR_NONE;
+}
+
+/* No absolute path, no "..", nothing that a terminal or a file system would take as something else. */
+static bool name_is_plain(const char *name, size_t length)
+{
+    if (length == 0 || name[0] == '/')
+        return false;
+    size_t part = 0;
+    for (size_t i = 0; i <= length; i++) {
+        if (i < length && ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '\\'))
+            return false;
+        if (i == length || name[i] == '/') {
+            if (i - part == 2 && name[part] == '.' && name[part + 1] == '.')
+                return false;
+            part = i + 1;
+        }
+    }
+    return true;
+}
+
+static enum error_code take_name(struct pt_zip *zip, const char *name, size_t length, uint64_t position,
+                                 struct pt_zip_member *member, struct error *err)
+{
+    if (length > PT_ZIP_NAME_MAX || !name_is_plain(name, length))
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": a name of %zu bytes that torch does not write",
+                       position, length);
+    if (zip->prefix == NULL) {
+        const char *slash = memchr(name, '/', length);
+        if (slash == NULL)
+            return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": a name without a folder; torch writes one",
+                           position);
+        zip->prefix = name;
+        zip->prefix_length = (size_t)(slash - name);
+    }
+    if (length < zip->prefix_length + 2 || memcmp(name, zip->prefix, zip->prefix_length + 1) != 0)
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": the name does not begin like the first one's",
+                       position);
+    member->name = name + zip->prefix_length + 1;
+    member->name_length = length - zip->prefix_length - 1;
+    return ERROR_NONE;
+}
+
+/* One entry; *position is moved behind it. */
+static enum error_code read_entry(struct pt_zip *zip, const struct directory *directory, uint64_t *position,
+                                  struct pt_zip_member *member, struct error *err)
+{
+    uint64_t start = *position, left = directory->end - start;
+    const uint8_t *p = at(zip, start, left < CENTRAL_BYTES ? left : CENTRAL_BYTES);
+    if (left < CENTRAL_BYTES || get32(p) != SIGNATURE_CENTRAL)
+        return DAMAGED(zip, err, "no directory entry at byte %" PRIu64 ", where one should be", start);
+    size_t name_length = get16(p + 28), extra_length = get16(p + 30), comment_length = get16(p + 32);
+    if (left - CENTRAL_BYTES < name_length + extra_length + comment_length)
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 " reaches past the directory's end", start);
+    if ((get16(p + 8) & FLAG_ENCRYPTED) != 0 || get16(p + 10) != METHOD_STORED)
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": compressed or encrypted; torch stores plainly",
+                       start);
+    uint64_t values[3] = {get32(p + 24), get32(p + 20), get32(p + 42)}; /* size, compressed size, offset */
+    enum error_code code = widen(zip, p + CENTRAL_BYTES + name_length, extra_length, start, values, err);
+    if (code == ERROR_NONE)
+        code = take_name(zip, (const char *)p + CENTRAL_BYTES, name_length, start, member, err);
+    if (code != ERROR_NONE)
+        return code;
+    if (values[0] != values[1] || get16(p + 34) != 0)
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": two different sizes, or a part of another file",
+                       start);
+    member->size = values[0];
+    member->header_offset = values[2];
+    member->crc = get32(p + 16);
+    *position = start + CENTRAL_BYTES + name_length + extra_length + comment_length;
+    return ERROR_NONE;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct pt_zip_member *const *x = a, *const *y = b;
+    return ((*x)->header_offset > (*y)->header_offset) - ((*x)->header_offset < (*y)->header_offset);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct pt_zip_member *const *x = a, *const *y = b;
+    size_t shorter = (*x)->name_length < (*y)->name_length ? (*x)->name_length : (*y)->name_length;
+    int order = memcmp((*x)->name, (*y)->name, shorter);
+    return order != 0 ? order : ((*x)->name_length > (*y)->name_length) - ((*x)->name_length < (*y)->name_length);
+}
+
+/* No two members share a byte or a name, none reaches into the directory; sets `limit`. */
+static enum error_code check_layout(struct pt_zip *zip, uint64_t directory_offset, struct error *err)
+{
+    struct pt_zip_member **order = calloc(zip->member_count + 1, sizeof *order);
+    if (order == NULL)
+        return no_memory(zip, (zip->member_count + 1) * sizeof *order, err);
+    for (size_t i = 0; i < zip->member_count; i++)
+        order[i] = &zip->members[i];
+    enum error_code code = ERROR_NONE;
+    qsort(order, zip->member_count, sizeof *order, by_name);
+    for (size_t i = 1; code == ERROR_NONE && i < zip->member_count; i++)
+        if (by_name(&order[i - 1], &order[i]) == 0)
+            code = DAMAGED(zip, err, "two members at bytes %" PRIu64 " and %" PRIu64 " have the same name",
+                           order[i - 1]->header_offset, order[i]->header_offset);
+    qsort(order, zip->member_count, sizeof *order, by_offset);
+    for (size_t i = 0; code == ERROR_NONE && i < zip->member_count; i++) {
+        struct pt_zip_member *member = order[i];
+        member->limit = i + 1 < zip->member_count ? order[i + 1]->header_offset : directory_offset;
+        uint64_t head = LOCAL_BYTES + zip->prefix_length + 1 + member->name_length;
+        if (member->header_offset > member->limit || head > member->limit - member->header_offset ||
+            member->size > member->limit - member->header_offset - head)
+            code = DAMAGED(zip, err,
+                           "member at byte %" PRIu64 " with %" PRIu64 " bytes reaches past byte %" PRIu64
+                           ", where the next thing begins",
+                           member->header_offset, member->size, member->limit);
+    }
+    free(order);
+    return code;
+}
+
+static enum error_code read_directory(struct pt_zip *zip, const struct directory *directory, struct error *err)
+{
+    zip->members = calloc((size_t)directory->count + 1, sizeof *zip->members);
+    if (zip->members == NULL)
+        return no_memory(zip, (directory->count + 1) * sizeof *zip->members, err);
+    uint64_t position = directory->offset;
+    for (uint64_t i = 0; i < directory->count; i++) {
+        enum error_code code = read_entry(zip, directory, &position, &zip->members[i], err);
+        if (code != ERROR_NONE)
+            return code;
+        zip->member_count++;
+    }
+    if (position != directory->end)
+        return DAMAGED(zip, err, "directory ends at byte %" PRIu64 ", its entries at byte %" PRIu64, directory->end,
+                       position);
+    if (zip->member_count == 0)
+        return DAMAGED(zip, err, "an archive without members");
+    return check_layout(zip, directory->offset, err);
+}
+
+/* On failure: no members, and the code. */
+static enum error_code finish(struct pt_zip *zip, enum error_code code)
+{
+    if (code != ERROR_NONE) {
+        enum pt_zip_problem problem = zip->problem;
+        reset(zip, zip->file_size);
+        zip->problem = problem;
+    }
+    return code;
+}
+
+static enum error_code empty(struct pt_zip *zip, struct error *err)
+{
+    zip->problem = PT_ZIP_EMPTY;
+    return error_set(err, ERROR_FORMAT, "empty (0 bytes)");
+}
+
+enum error_code pt_zip_read_memory(struct pt_zip *zip, const void *bytes, size_t length, struct error *err)
+{
+    reset(zip, length);
+    zip->window = bytes;
+    zip->window_offset = 0;
+    if (length == 0)
+        return empty(zip, err);
+    uint64_t end_offset, needed = length;
+    if (!find_end(zip, &end_offset))
+        return classify(zip, bytes, length, err);
+    struct directory directory = {0};
+    enum error_code code = read_end(zip, end_offset, &needed, &directory, err);
+    if (code == ERROR_NONE)
+        code = read_directory(zip, &directory, err);
+    return finish(zip, code);
+}
+
+/* ---- the same from a descriptor ---- */
+
+static enum error_code read_at(struct pt_zip *zip, int fd, void *bytes, size_t length, uint64_t offset,
+                               struct error *err)
+{
+    for (size_t done = 0; done < length;) {
+        ssize_t n = pread(fd, (char *)bytes + done, length - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            zip->problem = PT_ZIP_UNREADABLE;
+            return error_set_errno(err, ERROR_SYSTEM, errno, "reading at byte %" PRIu64, offset + done);
+        }
+        if (n == 0) {
+            zip->problem = PT_ZIP_TRUNCATED;
+            return error_set(err, ERROR_FORMAT, "cut short while it was read: no byte %" PRIu64 " of %" PRIu64,
+                             offset + done, zip->file_size);
+        }
+        done += (size_t)n;
+    }
+    return ERROR_NONE;
+}
+
+/* Makes the window reach from `offset` to the end of the file. */
+static enum error_code load(struct pt_zip *zip, int fd, uint64_t offset, struct error *err)
+{
+    size_t length = (size_t)(zip->file_size - offset);
+    if (zip->tail.data == NULL)
+        buffer_init(&zip->tail);
+    if (zip->tail.capacity < length) {
+        char *larger = realloc(zip->tail.data, length);
+        if (larger == NULL)
+            return no_memory(zip, length, err);
+        zip->tail.data = larger;
+        zip->tail.capacity = length;
+    }
+    zip->window = (const uint8_t *)zip->tail.data;
+    zip->window_offset = offset;
+    return read_at(zip, fd, zip->tail.data, length, offset, err);
+}
+
+static enum error_code read_file(struct pt_zip *zip, int fd, struct error *err)
+{
+    uint64_t size = zip->file_size;
+    enum error_code code = load(zip, fd, size > TAIL_BYTES ? size - TAIL_BYTES : 0, err);
+    if (code != ERROR_NONE)
+        return code;
+    uint64_t end_offset;
+    bool found = find_end(zip, &end_offset);
+    if (!found && zip->window_offset > 0) {
+        uint64_t most = END_BYTES + COMMENT_MAX;
+        code = load(zip, fd, size > most ? size - most : 0, err);
+        if (code != ERROR_NONE)
+            return code;
+        found = find_end(zip, &end_offset);
+    }
+    if (!found) {
+        uint8_t head[16];
+        size_t length = size < sizeof head ? (size_t)size : sizeof head;
+        code = read_at(zip, fd, head, length, 0, err);
+        return code != ERROR_NONE ? code : classify(zip, head, length, err);
+    }
+    struct directory directory = {0};
+    /* Twice at most: the window grows to the zip64 record, then to the directory. */
+    for (int turn = 0; turn < 4; turn++) {
+        uint64_t needed = size;
+        code = read_end(zip, end_offset, &needed, &directory, err);
+        if (code != ERROR_NONE)
+            return code;
+        if (needed == size)
+            return read_directory(zip, &directory, err);
+        code = load(zip, fd, needed, err);
+        if (code != ERROR_NONE)
+            return code;
+    }
+    return DAMAGED(zip, err, "end records of the file changed while it was read");
+}
+
+enum error_code pt_zip_read_file(struct pt_zip *zip, int fd, uint64_t size, struct error *err)
+{
+    reset(zip, size);
+    if (size == 0)
+        return empty(zip, err);
+    if (size > INT64_MAX) {
+        zip->problem = PT_ZIP_UNREADABLE;
+        return error_set(err, ERROR_TOO_LARGE, "a size of %" PRIu64 " bytes", size);
+    }
+    return finish(zip, read_file(zip, fd, err));
+}
+
+/* ---- members ---- */
+
+const struct pt_zip_member *pt_zip_find(const struct pt_zip *zip, const char *name)
+{
+    size_t length = strlen(name);
+    for (size_t i = 0; i < zip->member_count; i++)
+        if (zip->members[i].name_length == length && memcmp(zip->members[i].name, name, length) == 0)
+            return &zip->members[i];
+    return NULL;
+}
+
+/* Checks a local header of LOCAL_BYTES + name bytes; gives where the payload begins. */
+static enum error_code payload_offset(const struct pt_zip *zip, const struct pt_zip_member *member,
+                                      const uint8_t *header, uint64_t *ret_offset, struct error *err)
+{
+    size_t full = zip->prefix_length + 1 + member->name_length;
+    if (get32(header) != SIGNATURE_LOCAL || get16(header + 26) != full ||
+        memcmp(header + LOCAL_BYTES, member->name - zip->prefix_length - 1, full) != 0)
+        return error_set(err, ERROR_FORMAT, "local header at byte %" PRIu64 " is not the one that the directory names",
+                         member->header_offset);
+    uint64_t head = LOCAL_BYTES + full + get16(header + 28);
+    uint64_t room = member->limit - member->header_offset;
+    if (head > room || member->size > room - head)
+        return error_set(err, ERROR_FORMAT,
+                         "payload of %" PRIu64 " bytes after the header at byte %" PRIu64 " reaches past byte %" PRIu64,
+                         member->size, member->header_offset, member->limit);
+    *ret_offset = member->header_offset + head;
+    return ERROR_NONE;
+}
+
+enum error_code pt_zip_payload_memory(const struct pt_zip *zip, const struct pt_zip_member *member,
+                                      const uint8_t **ret_bytes, struct error *err)
+{
+    uint64_t offset;
+    enum error_code code = payload_offset(zip, member, zip->window + member->header_offset, &offset, err);
+    if (code == ERROR_NONE)
+        *ret_bytes = zip->window + offset;
+    return code;
+}
+
+enum error_code pt_zip_payload_file(const struct pt_zip *zip, int fd, const struct pt_zip_member *member, size_t most,
+                                    struct buffer *ret_bytes, struct error *err)
+{
+    if (member->size > most)
+        return error_set(err, ERROR_TOO_LARGE, "member at byte %" PRIu64 " has %" PRIu64 " bytes; at most %zu are read",
+                         member->header_offset, member->size, most);
+    struct pt_zip reader = {.file_size = zip->file_size};
+    uint8_t header[LOCAL_BYTES + PT_ZIP_NAME_MAX];
+    uint64_t offset = 0;
+    size_t head = LOCAL_BYTES + zip->prefix_length + 1 + member->name_length;
+    enum error_code code = read_at(&reader, fd, header, head, member->header_offset, err);
+    if (code == ERROR_NONE)
+        code = payload_offset(zip, member, header, &offset, err);
+    if (code != ERROR_NONE)
+        return code;
+    char *bytes = malloc((size_t)member->size + 1);
+    if (bytes == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for %" PRIu64 " bytes", member->size);
+    code = read_at(&reader, fd, bytes, (size_t)member->size, offset, err);
+    if (code == ERROR_NONE) {
+        buffer_clear(ret_bytes);
+        buffer_append(ret_bytes, bytes, (size_t)member->size);
+    }
+    free(bytes);
+    return code;
+}
