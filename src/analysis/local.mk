@@ -1,1 +1,11 @@
-# src/analysis: see HACKING.md for what lives here
+# src/analysis: what dump files tell, without SGLang, the network or the guard
+noinst_LIBRARIES += libanalysis.a
+libanalysis_a_SOURCES = \
+    src/analysis/audit_counters.c \
+    src/analysis/audit_folder.c src/analysis/audit_folder.h \
+    src/analysis/audit_passes.c \
+    src/analysis/audit_probe.c src/analysis/audit_probe.h \
+    src/analysis/audit_reasons.c src/analysis/audit_reasons.h src/analysis/audit_reasons.def \
+    src/analysis/audit_signatures.c \
+    src/analysis/audit_table.c src/analysis/audit_table.h \
+    src/analysis/audit_work.h

@@ -15,6 +15,7 @@ void audit_init(struct audit *audit)
 void audit_fini(struct audit *audit)
 {
     list_fini(&audit->reasons);
+    list_fini(&audit->request_ids);
     list_fini(&audit->foreign_request_ids);
     free(audit->passes);
     audit_init(audit);

@@ -48,8 +48,10 @@ struct audit {
     bool complete;
     struct list reasons; /* why not, each one sentence with its remedy; empty when complete */
     uint64_t ranks, steps, files, bytes;
+    uint32_t layers; /* distinct layer numbers over all ranks: more than any pass has with pipeline parallelism */
     struct audit_pass *passes; /* by rank, then step */
     size_t pass_count;
+    struct list request_ids;         /* in the order of first sight; at most 1024 are listed */
     struct list foreign_request_ids; /* at most 16 are listed */
 };
 

@@ -107,7 +107,7 @@ static void parse_layer(struct dump_name *name)
         size_t start = component_start(path, end);
         struct dump_name_text part = {path.at + start, end - start};
         uint64_t layer;
-        if (equals(part, "layers") && canonical_number(after, UINT32_MAX, &layer)) {
+        if (equals(part, "layers") && canonical_number(after, DUMP_NAME_LAYER_MAX, &layer)) {
             name->has_layer = true;
             name->layer = (uint32_t)layer;
             return;
@@ -143,8 +143,7 @@ enum error_code dump_name_parse(const char *file_name, struct dump_name *ret_nam
     const struct {
         const char *tag;
         uint64_t most;
-        uint64_t value;
-    } forms[] = {{"step", UINT64_MAX, 0}, {"rank", UINT32_MAX, 0}, {"dump_index", UINT64_MAX, 0}};
+    } forms[] = {{"step", INT64_MAX}, {"rank", UINT32_MAX}, {"dump_index", INT64_MAX}};
     uint64_t values[3];
     if (!dump_name_is_candidate(file_name))
         return error_set(err, ERROR_FORMAT, "does not end in " ENDING);

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { DUMP_NAME_LAYER_MAX = 65535 }; /* a larger number behind "layers." is no layer */
+
 enum dump_name_core {
     DUMP_NAME_NOT_CORE,
     DUMP_NAME_INPUT_IDS,
@@ -59,5 +61,5 @@ struct dump_name {
 bool dump_name_is_candidate(const char *file_name);
 
 /* Parses; the result points into `file_name`. ERROR_FORMAT with what is wrong: a tag that is missing or out of order, a
- * number with a sign, leading zeros or more than 64 bits (rank: 32), an empty name. */
+ * number with a sign or leading zeros or beyond 2^63 - 1 (rank: 2^32 - 1), an empty name. */
 enum error_code dump_name_parse(const char *file_name, struct dump_name *ret_name, struct error *err);

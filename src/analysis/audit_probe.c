@@ -1,0 +1,180 @@
+/* Threads take files in blocks from a shared counter; each file is written by the one thread that took it. A thread
+ * that cannot be started is not missed: the caller's thread takes whatever is left. */
+#include "analysis/audit_probe.h"
+#include "pt/pt_text_list.h"
+#include "pt/pt_zip.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BLOCK = 64,
+    FILES_PER_THREAD = 512, /* fewer are not worth a thread */
+    DEFAULT_THREADS = 8,
+    ROW_BYTES = 8, /* input_ids and seq_lens are int64 */
+};
+
+struct probe {
+    struct audit_table *table;
+    int folder_fd;
+    atomic_size_t next;
+};
+
+static const enum audit_table_state states[] = {
+    [PT_ZIP_FINE] = AUDIT_TABLE_FINE,
+    [PT_ZIP_EMPTY] = AUDIT_TABLE_EMPTY,
+    [PT_ZIP_TRUNCATED] = AUDIT_TABLE_TRUNCATED,
+    [PT_ZIP_FOREIGN] = AUDIT_TABLE_FOREIGN,
+    [PT_ZIP_LEGACY] = AUDIT_TABLE_FOREIGN,
+    [PT_ZIP_DAMAGED] = AUDIT_TABLE_DAMAGED,
+    [PT_ZIP_UNREADABLE] = AUDIT_TABLE_UNREADABLE,
+};
+
+/* Opens a file of the folder that is regular; *ret_state is set also on failure. */
+static enum error_code open_regular(const struct audit_table *table, int folder_fd, const struct audit_table_file *file,
+                                    int *ret_fd, uint64_t *ret_size, enum audit_table_state *ret_state,
+                                    struct error *err)
+{
+    char name[AUDIT_TABLE_NAME];
+    /* O_NONBLOCK: opening a pipe must not wait for a writer. */
+    int fd = openat(folder_fd, audit_table_name(table, file, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) {
+        *ret_state = errno == ELOOP || errno == ENXIO ? AUDIT_TABLE_IRREGULAR : AUDIT_TABLE_UNREADABLE;
+        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot be opened");
+    }
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+        *ret_state = AUDIT_TABLE_IRREGULAR;
+        close(fd);
+        return error_set(err, ERROR_FORMAT, "not a regular file");
+    }
+    *ret_fd = fd;
+    *ret_size = (uint64_t)status.st_size;
+    return ERROR_NONE;
+}
+
+/* What the name promises must be in the archive. */
+static enum error_code look(const struct audit_table_suffix *suffix, const struct pt_zip *zip,
+                            struct audit_table_file *file, struct error *err)
+{
+    if (pt_zip_find(zip, "data.pkl") == NULL) {
+        file->state = AUDIT_TABLE_DAMAGED;
+        return error_set(err, ERROR_FORMAT, "an archive without data.pkl: saving failed in the writer");
+    }
+    bool rows = (suffix->core == DUMP_NAME_INPUT_IDS || suffix->core == DUMP_NAME_SEQ_LENS) && !suffix->hook;
+    if (!rows && !suffix->hook)
+        return ERROR_NONE;
+    const struct pt_zip_member *data = pt_zip_find(zip, "data/0");
+    if (data == NULL) {
+        file->state = AUDIT_TABLE_VALUELESS;
+        return error_set(err, ERROR_FORMAT, "an archive without data/0: there is no tensor in it");
+    }
+    if (rows && data->size % ROW_BYTES != 0) {
+        file->state = AUDIT_TABLE_ROWS;
+        return error_set(err, ERROR_FORMAT, "data/0 has %" PRIu64 " bytes, no multiple of %d", data->size, ROW_BYTES);
+    }
+    file->rows = rows ? data->size / ROW_BYTES : 0;
+    return ERROR_NONE;
+}
+
+static enum error_code probe(const struct audit_table *table, int folder_fd, struct audit_table_file *file,
+                             struct pt_zip *zip, struct error *err)
+{
+    int fd;
+    enum error_code code = open_regular(table, folder_fd, file, &fd, &file->size, &file->state, err);
+    if (code != ERROR_NONE)
+        return code;
+    code = pt_zip_read_file(zip, fd, file->size, err);
+    close(fd);
+    file->state = states[zip->problem];
+    return code != ERROR_NONE ? code : look(&table->suffixes[file->suffix], zip, file, err);
+}
+
+/* Probes blocks until none is left; `progress` may be NULL. */
+static void work(struct probe *shared, audit_probe_progress *progress, void *context)
+{
+    struct pt_zip zip;
+    pt_zip_init(&zip);
+    size_t total = shared->table->file_count;
+    for (;;) {
+        size_t first = atomic_fetch_add(&shared->next, BLOCK);
+        if (first >= total)
+            break;
+        for (size_t i = first; i < total && i < first + BLOCK; i++)
+            probe(shared->table, shared->folder_fd, &shared->table->files[i], &zip, NULL);
+        if (progress != NULL)
+            progress(context, first, total);
+    }
+    pt_zip_fini(&zip);
+}
+
+static void *thread_main(void *shared)
+{
+    work(shared, NULL, NULL);
+    return NULL;
+}
+
+void audit_probe_all(struct audit_table *table, int folder_fd, unsigned threads, audit_probe_progress *progress,
+                     void *context)
+{
+    struct probe shared = {.table = table, .folder_fd = folder_fd};
+    pthread_t started[AUDIT_PROBE_THREADS_MAX];
+    size_t count = 0;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t most = threads != 0 ? threads : processors < 1 ? 1 : (size_t)processors;
+    if (threads == 0 && most > DEFAULT_THREADS)
+        most = DEFAULT_THREADS;
+    if (threads == 0 && most > 1 + table->file_count / FILES_PER_THREAD)
+        most = 1 + table->file_count / FILES_PER_THREAD;
+    while (count + 1 < most && count < AUDIT_PROBE_THREADS_MAX &&
+           pthread_create(&started[count], NULL, thread_main, &shared) == 0)
+        count++;
+    work(&shared, progress, context);
+    while (count > 0)
+        pthread_join(started[--count], NULL);
+    if (progress != NULL)
+        progress(context, table->file_count, table->file_count);
+}
+
+enum error_code audit_probe_explain(const struct audit_table *table, int folder_fd, const struct audit_table_file *file,
+                                    struct error *err)
+{
+    struct pt_zip zip;
+    pt_zip_init(&zip);
+    struct audit_table_file copy = *file;
+    enum error_code code = probe(table, folder_fd, &copy, &zip, err);
+    pt_zip_fini(&zip);
+    return code;
+}
+
+enum error_code audit_probe_request_ids(const struct audit_table *table, int folder_fd,
+                                        const struct audit_table_file *file, struct list *ret_list, struct error *err)
+{
+    int fd;
+    uint64_t size;
+    enum audit_table_state ignored;
+    enum error_code code = open_regular(table, folder_fd, file, &fd, &size, &ignored, err);
+    if (code != ERROR_NONE)
+        return code;
+    struct pt_zip zip;
+    struct buffer pickle;
+    pt_zip_init(&zip);
+    buffer_init(&pickle);
+    code = pt_zip_read_file(&zip, fd, size, err);
+    if (code == ERROR_NONE) {
+        const struct pt_zip_member *member = pt_zip_find(&zip, "data.pkl");
+        code = member == NULL ? error_set(err, ERROR_FORMAT, "an archive without data.pkl")
+                              : pt_zip_payload_file(&zip, fd, member, AUDIT_PROBE_PICKLE_MAX, &pickle, err);
+    }
+    if (code == ERROR_NONE)
+        code = pt_text_list_read(pickle.data, pickle.length, ret_list, err);
+    buffer_fini(&pickle);
+    pt_zip_fini(&zip);
+    close(fd);
+    return code;
+}
