@@ -5,6 +5,7 @@
 #include <string.h>
 
 static const struct command *const command_table[] = {
+    &command_check,
     &command_help,
     NULL,
 };

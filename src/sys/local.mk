@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libsys.a
 libsys_a_CPPFLAGS = $(AM_CPPFLAGS) $(SYSTEMD_CFLAGS)
 libsys_a_SOURCES = \
+    src/sys/audit_json.c src/sys/audit_json.h \
     src/sys/cgroup.c src/sys/cgroup.h \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
     src/sys/keeper.c src/sys/keeper.h \
