@@ -36,7 +36,8 @@ struct child_result {
     const char *error_text; /* the last lines of standard error, at most CHILD_ERROR_TEXT bytes, as they came */
 };
 
-/* Starts it in a session of its own, with default signal dispositions, nothing but 0, 1, 2 open.
+/* Starts it in a session of its own, with default signal dispositions and no signal blocked; of our
+ * descriptors it gets 0, 1, 2 and those that are not close-on-exec.
  * Success: `done` is called exactly once from the loop, later, unless child_cancel comes first; the result lives until
  * `done` returns; `ret_child` is invalid from the moment `done` is called.
  * Failure: ERROR_COMMAND_NOT_FOUND, ERROR_CANNOT_EXECUTE, ERROR_SYSTEM; `done` is not called. */

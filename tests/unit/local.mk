@@ -1,4 +1,5 @@
 # tests/unit
+include tests/unit/loop.mk
 
 check_PROGRAMS += tests/unit/test_json
 TESTS += tests/unit/test_json

@@ -1,0 +1,33 @@
+# Real loops; each test ends with uv_loop_close() == 0.
+loop_test_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(CMOCKA_CFLAGS)
+loop_test_LDADD = libloop.a libcore.a libjson.a libbase.a $(UV_LIBS) $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_loop_control
+TESTS += tests/unit/test_loop_control
+tests_unit_test_loop_control_SOURCES = tests/unit/test_loop_control.c tests/unit/loop_helper.h tests/unit/control_helper.h
+tests_unit_test_loop_control_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_control_LDADD = $(loop_test_LDADD)
+
+check_PROGRAMS += tests/unit/test_loop_control_bind
+TESTS += tests/unit/test_loop_control_bind
+tests_unit_test_loop_control_bind_SOURCES = tests/unit/test_loop_control_bind.c tests/unit/loop_helper.h tests/unit/control_helper.h
+tests_unit_test_loop_control_bind_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_control_bind_LDADD = $(loop_test_LDADD)
+
+check_PROGRAMS += tests/unit/test_loop_watcher
+TESTS += tests/unit/test_loop_watcher
+tests_unit_test_loop_watcher_SOURCES = tests/unit/test_loop_watcher.c tests/unit/loop_helper.h
+tests_unit_test_loop_watcher_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_watcher_LDADD = $(loop_test_LDADD)
+
+check_PROGRAMS += tests/unit/test_loop_child
+TESTS += tests/unit/test_loop_child
+tests_unit_test_loop_child_SOURCES = tests/unit/test_loop_child.c tests/unit/loop_helper.h
+tests_unit_test_loop_child_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_child_LDADD = $(loop_test_LDADD)
+
+check_PROGRAMS += tests/unit/test_loop_output
+TESTS += tests/unit/test_loop_output
+tests_unit_test_loop_output_SOURCES = tests/unit/test_loop_output.c tests/unit/loop_helper.h
+tests_unit_test_loop_output_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_output_LDADD = $(loop_test_LDADD)
