@@ -8,4 +8,5 @@ libloop_a_SOURCES = \
     src/loop/control_bind.c \
     src/loop/control_frame.c \
     src/loop/output.c src/loop/output.h \
+    src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h

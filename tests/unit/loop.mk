@@ -31,3 +31,10 @@ TESTS += tests/unit/test_loop_output
 tests_unit_test_loop_output_SOURCES = tests/unit/test_loop_output.c tests/unit/loop_helper.h
 tests_unit_test_loop_output_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_output_LDADD = $(loop_test_LDADD)
+
+check_PROGRAMS += tests/unit/test_loop_transfers
+TESTS += tests/unit/test_loop_transfers
+tests_unit_test_loop_transfers_SOURCES = tests/unit/test_loop_transfers.c tests/unit/loop_helper.h \
+    tests/unit/http_server.c tests/unit/http_server.h
+tests_unit_test_loop_transfers_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_transfers_LDADD = libloop.a libhttp.a libbase.a $(UV_LIBS) $(CURL_LIBS) $(CMOCKA_LIBS)

@@ -30,7 +30,7 @@ static inline uint64_t loop_now_ms(void)
 static inline void loop_turn(uv_loop_t *loop, int descriptor)
 {
     uv_run(loop, UV_RUN_NOWAIT);
-    int timeout = uv_backend_timeout(loop);
+    int timeout = uv_loop_alive(loop) ? uv_backend_timeout(loop) : 10;
     struct pollfd descriptors[2] = {{uv_backend_fd(loop), POLLIN, 0}, {descriptor, POLLIN, 0}};
     poll(descriptors, 2, timeout >= 0 && timeout < 10 ? timeout : 10);
 }
