@@ -5,8 +5,14 @@ libsys_a_SOURCES = \
     src/sys/audit_json.c src/sys/audit_json.h \
     src/sys/cgroup.c src/sys/cgroup.h \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
+    src/sys/file.c src/sys/file.h \
     src/sys/keeper.c src/sys/keeper.h \
     src/sys/kill_tree.c src/sys/kill_tree.h \
+    src/sys/listener.c src/sys/listener.h \
     src/sys/process.c src/sys/process.h \
+    src/sys/runtime.c src/sys/runtime.h \
     src/sys/sibling.c src/sys/sibling.h \
+    src/sys/sink.c src/sys/sink.h \
+    src/sys/sink_log.c src/sys/sink_log.h \
+    src/sys/space.c src/sys/space.h \
     src/sys/systemd.c src/sys/systemd.h

@@ -1,0 +1,41 @@
+/* Files: replaced whole, read under a cap, locked; private folders. Any thread; paths are used as given. Blocks as long
+ * as the file system does: never call for the dump's file system from the loop thread. */
+#pragma once
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+enum file_sync { FILE_NO_SYNC, FILE_SYNC }; /* FILE_SYNC: on the disk before it returns, name included */
+
+/* The file holds the old bytes or the new ones, never a part, whatever fails: written beside it under a temporary name,
+ * then renamed. A new file is for its owner alone (0600), or as `mode` says. On failure (ERROR_SYSTEM, err->system has
+ * ENOSPC and the like) the old file is untouched and no temporary one is left. */
+enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
+                             struct error *err);
+
+/* Appends the whole file to `buffer`. ERROR_NOT_FOUND; ERROR_TOO_LARGE above `max_bytes`; ERROR_FORMAT for what is no
+ * regular file (a FIFO would block); ERROR_SYSTEM. On failure the buffer is as before. */
+enum error_code file_read(const char *path, size_t max_bytes, struct buffer *buffer, struct error *err);
+
+/* Appends at most `max_bytes` from `offset` on; fewer at the end of the file. As file_read otherwise. */
+enum error_code file_read_part(const char *path, off_t offset, size_t max_bytes, struct buffer *buffer,
+                               struct error *err);
+
+/* Makes the folder (0700) where it is not there; its parent must exist. ERROR_FORBIDDEN, and nothing is changed, when
+ * what is there is no folder, a link, of another owner, or open to others. */
+enum error_code file_make_private_folder(const char *path, struct error *err);
+
+/* Makes the file (0600) and takes the lock, without waiting; held until the descriptor is closed or the process ends.
+ * ERROR_BUSY when another process holds it. */
+enum error_code file_lock(const char *path, int *ret_fd, struct error *err);
+
+/* True when some process holds that lock. */
+bool file_is_locked(const char *path);
+
+/* Removes a file, or a folder with all below; follows no link, crosses into no other file system, gives up 32 levels
+ * down. True when nothing of it is left. */
+bool file_remove_all(const char *path);

@@ -1,0 +1,75 @@
+#include "sys/runtime.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "sys/file.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Length of "/runs/NAME/control" with the longest name, and the NUL. */
+enum { RUNTIME_ROOM = 6 + 64 + 8 + 1 };
+
+/* The path, and in `ret_from` where it comes from. */
+static char *runtime_choose(const char **ret_from)
+{
+    const char *own = getenv("KLDUMP_RUNTIME_DIR"), *unit = getenv("RUNTIME_DIRECTORY"),
+               *user = getenv("XDG_RUNTIME_DIR");
+    *ret_from = "KLDUMP_RUNTIME_DIR";
+    if (own && *own)
+        return memory_copy(own);
+    *ret_from = "RUNTIME_DIRECTORY"; /* several are separated by colons; ours is the first */
+    if (unit && *unit)
+        return memory_copy_n(unit, strcspn(unit, ":"));
+    *ret_from = "XDG_RUNTIME_DIR";
+    if (user && *user)
+        return memory_format("%s/kldump", user);
+    *ret_from = "/tmp";
+    return memory_format("/tmp/kldump-%u", (unsigned)geteuid());
+}
+
+static enum error_code runtime_check(enum runtime_use use, const char *path, const char *from, struct error *err)
+{
+    const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - RUNTIME_ROOM;
+    if (path[0] != '/')
+        return error_set(err, ERROR_BAD_VALUE, "%s must hold an absolute path, not \"%s\"", from, path);
+    if (strlen(path) > most)
+        return error_set(
+            err, ERROR_BAD_VALUE,
+            "the runtime folder %s (from %s) has %zu characters; at most %zu leave room for the sockets below", path,
+            from, strlen(path), most);
+    struct stat status;
+    if (use == RUNTIME_LOOK && lstat(path, &status) < 0 && errno == ENOENT)
+        return error_set(err, ERROR_NOT_FOUND, "there is no runtime folder %s: no run has been started", path);
+    enum error_code code = file_make_private_folder(path, err);
+    if (code != ERROR_NONE || use == RUNTIME_LOOK)
+        return code;
+    char *runs = memory_format("%s/runs", path);
+    code = file_make_private_folder(runs, err);
+    free(runs);
+    return code;
+}
+
+enum error_code runtime_directory(enum runtime_use use, char **ret_path, struct error *err)
+{
+    const char *from;
+    char *path = runtime_choose(&from);
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        path[--length] = '\0';
+    enum error_code code = runtime_check(use, path, from, err);
+    if (code == ERROR_NONE)
+        *ret_path = path;
+    else
+        free(path);
+    return code;
+}
+
+char *runtime_run_folder(const char *runtime, const char *name)
+{
+    return memory_format("%s/runs/%s", runtime, name);
+}
