@@ -98,7 +98,9 @@ struct server_line {
 /* The command as the user gave it, and what the guard will run. */
 struct server_command {
     bool is_wrapper;   /* CMD is not recognised as the server itself: nothing may be appended */
-    char *interpreter; /* the python that CMD uses; NULL for a wrapper; owned */
+    char *interpreter; /* the python that CMD uses, or with `is_script` the console script that names it; NULL for a
+                          wrapper; owned */
+    bool is_script;
     uint16_t port;     /* from the arguments, else the server's default */
     bool port_given;
     bool https;
@@ -147,7 +149,8 @@ struct server_operations {
     /* Reads CMD (and the environment it will get, for keys). ERROR_SETTINGS for a CMD that cannot be guarded. */
     enum error_code (*read_command)(const struct list *command, const struct list *environment,
                                     struct server_command *ret_command, struct error *err);
-    /* Program and arguments that print the server's version on one line within a second or two (no heavy import). */
+    /* Program and arguments that print the server's version on one line within a second or two (no heavy import); none
+     * at all for a wrapper, whose version cannot be asked. */
     void (*version_query)(const struct server_command *command, struct list *ret_argv);
     /* ERROR_VERSION with what is needed when `version` (the line printed; "" when it could not be asked) cannot be
      * guarded. Adds our settings to the environment and the arguments; a contradiction is ERROR_SETTINGS with both
@@ -169,4 +172,6 @@ struct server_operations {
      */
     void (*explain_exit)(int exit_code, int signal, const char *cause, char *ret_text, size_t size);
     void (*judge_probe)(const struct server_probe_evidence *evidence, struct server_judgement *ret_judgement);
+    /* The command with "***" for every key, for records, messages and answers. */
+    void (*redact)(const struct list *command, struct list *ret_command);
 };

@@ -1,4 +1,15 @@
 # src/sglang: the only room that knows SGLang's names, settings and answers
 noinst_LIBRARIES += libsglang.a
 libsglang_a_SOURCES = \
-    src/sglang/dump_name.c src/sglang/dump_name.h
+    src/sglang/answers.c src/sglang/answers.h \
+    src/sglang/command.c src/sglang/command.h \
+    src/sglang/dump_name.c src/sglang/dump_name.h \
+    src/sglang/flags.c src/sglang/flags.h \
+    src/sglang/info.c src/sglang/info.h \
+    src/sglang/lines.c src/sglang/lines.h \
+    src/sglang/probe.c src/sglang/probe.h \
+    src/sglang/probe_view.c src/sglang/probe_view.h \
+    src/sglang/questions.c src/sglang/questions.h \
+    src/sglang/settings.c src/sglang/settings.h \
+    src/sglang/sglang.c src/sglang/sglang.h \
+    src/sglang/versions.c src/sglang/versions.h

@@ -1,0 +1,11 @@
+/* What the server's answers mean. Everything is read strictly: a 200 with a body of another form is a failure with the
+ * form in words. Pure; any thread (but see json.h: one at a time). */
+#pragma once
+
+#include "core/server.h"
+
+#include <stddef.h>
+
+/* As `read` of struct server_operations. */
+void answers_read(enum server_question question, int http_status, const char *body, size_t length,
+                  const char *transport_problem, struct server_answer *ret_answer);

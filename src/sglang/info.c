@@ -1,0 +1,91 @@
+#include "sglang/info.h"
+
+#include "base/text.h"
+#include "json/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* From 0.5.14 on the resolved backend of each phase is named; the disable_* members only echo the flags. Before, two
+ * booleans are resolved values. */
+static enum error_code read_graphs(const struct json *info, struct server_facts *facts, struct error *err)
+{
+    const char *decode = NULL, *prefill = NULL;
+    bool decode_off = false, prefill_off = false, compile = false;
+    if (json_find(info, "cuda_graph_config") != NULL) {
+        enum error_code code = json_get_string(info, "cuda_graph_config.decode.backend", &decode, err);
+        if (code == ERROR_NONE)
+            code = json_get_string(info, "cuda_graph_config.prefill.backend", &prefill, err);
+        if (code != ERROR_NONE)
+            return code;
+    } else if (json_get_bool(info, "disable_cuda_graph", &decode_off, NULL) == ERROR_NONE &&
+               json_get_bool(info, "disable_piecewise_cuda_graph", &prefill_off, NULL) == ERROR_NONE) {
+        decode = decode_off ? "disabled" : "full";
+        prefill = prefill_off ? "disabled" : "piecewise";
+    }
+    enum error_code code = json_optional_bool(info, "enable_torch_compile", false, &compile, err);
+    if (code != ERROR_NONE)
+        return code;
+    facts->graphs_known = decode != NULL;
+    if (decode == NULL)
+        return ERROR_NONE;
+    text_clean(decode, strlen(decode), facts->decode_graphs, sizeof facts->decode_graphs);
+    text_clean(prefill, strlen(prefill), facts->prefill_graphs, sizeof facts->prefill_graphs);
+    facts->graphs_off = strcmp(decode, "disabled") == 0 && strcmp(prefill, "disabled") == 0 && !compile;
+    return ERROR_NONE;
+}
+
+/* Shapes of servers in which one probe cannot show everything, in words. */
+static void read_limits(const struct json *info, uint64_t nodes, bool attention, struct server_facts *facts)
+{
+    const char *role = NULL, *speculative = NULL;
+    bool split = json_get_string(info, "disaggregation_mode", &role, NULL) == ERROR_NONE && strcmp(role, "null") != 0;
+    bool draft = json_get_string(info, "speculative_algorithm", &speculative, NULL) == ERROR_NONE;
+    char shown[32] = "", limited[300];
+    if (split)
+        text_clean(role, strlen(role), shown, sizeof shown);
+    snprintf(limited, sizeof limited, "%s%s%s%s%s", split ? shown : "",
+             split ? " server of a disaggregated pair: the other phase is not seen here; " : "",
+             draft ? "speculative decoding: passes of draft and target share one count; " : "",
+             attention ? "attention data parallelism: idle ranks run empty passes; " : "",
+             nodes > 1 ? "several nodes: files of the other nodes are not seen here; " : "");
+    size_t length = strlen(limited);
+    if (length >= 2)
+        limited[length - 2] = '\0'; /* the last "; " */
+    text_copy(facts->limited, sizeof facts->limited, limited);
+}
+
+enum error_code info_read(const struct json *info, struct server_facts *ret_facts, struct error *err)
+{
+    struct server_facts facts = {0};
+    const char *version = NULL;
+    uint64_t tensor = 1, pipeline = 1, replicas = 1, nodes = 1;
+    bool attention = false;
+    enum error_code code = json_get_string(info, "version", &version, err);
+    if (code == ERROR_NONE)
+        code = read_graphs(info, &facts, err);
+    if (code == ERROR_NONE)
+        code = json_optional_u64(info, "tp_size", 1, &tensor, err);
+    if (code == ERROR_NONE)
+        code = json_optional_u64(info, "pp_size", 1, &pipeline, err);
+    if (code == ERROR_NONE)
+        code = json_optional_u64(info, "dp_size", 1, &replicas, err);
+    if (code == ERROR_NONE)
+        code = json_optional_u64(info, "nnodes", 1, &nodes, err);
+    if (code == ERROR_NONE)
+        code = json_optional_bool(info, "enable_dp_attention", false, &attention, err);
+    if (code != ERROR_NONE)
+        return code;
+    if (json_get_u64(info, "max_total_num_tokens", &facts.token_capacity, NULL) != ERROR_NONE)
+        (void)json_get_u64(info, "internal_states.0.max_total_num_tokens", &facts.token_capacity, NULL);
+    text_clean(version, strlen(version), facts.version, sizeof facts.version);
+    /* one torch world has tensor x pipeline ranks; data parallelism of attention alone divides the same world */
+    if (tensor - 1 >= SERVER_RANKS_MAX || pipeline - 1 >= SERVER_RANKS_MAX || replicas - 1 >= SERVER_RANKS_MAX)
+        return error_set(err, ERROR_FORMAT, "tp_size, pp_size and dp_size must be 1 to %d", SERVER_RANKS_MAX);
+    facts.tensor_ranks = (uint32_t)tensor;
+    facts.pipeline_stages = (uint32_t)pipeline;
+    facts.world_size = (uint32_t)(tensor * pipeline * (attention ? 1 : replicas));
+    read_limits(info, nodes, attention, &facts);
+    *ret_facts = facts;
+    return ERROR_NONE;
+}
