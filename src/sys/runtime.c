@@ -11,8 +11,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Length of "/runs/NAME/control" with the longest name, and the NUL. */
-enum { RUNTIME_ROOM = 6 + 64 + 8 + 1 };
+/* Length of "/runs/NAME/control" with a name of ordinary length, and the NUL; a longer name is told when its socket is
+ * made. */
+enum { RUNTIME_ROOM = 6 + 24 + 8 + 1 };
 
 /* The path, and in `ret_from` where it comes from. */
 static char *runtime_choose(const char **ret_from)
