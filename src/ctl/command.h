@@ -54,3 +54,13 @@ bool command_parse(const struct command *command, const struct command_option *o
 
 extern const struct command command_check;
 extern const struct command command_help;
+extern const struct command command_run;
+extern const struct command command_start;
+extern const struct command command_list;
+extern const struct command command_status;
+extern const struct command command_dump;
+extern const struct command command_pause;
+extern const struct command command_stop;
+extern const struct command command_wait;
+extern const struct command command_logs;
+extern const struct command command_events;

@@ -1,8 +1,26 @@
 # src/ctl: see HACKING.md for what lives here
 noinst_LIBRARIES += libctl.a
 libctl_a_SOURCES = \
+    src/ctl/client.c src/ctl/client.h \
     src/ctl/command.c src/ctl/command.h \
     src/ctl/command_check.c \
+    src/ctl/command_dump.c \
+    src/ctl/command_events.c \
     src/ctl/command_help.c \
+    src/ctl/command_list.c \
+    src/ctl/command_logs.c \
+    src/ctl/command_pause.c \
+    src/ctl/command_run.c \
+    src/ctl/command_start.c \
+    src/ctl/command_status.c \
+    src/ctl/command_stop.c \
+    src/ctl/command_wait.c \
     src/ctl/commands.c \
-    src/ctl/output.c src/ctl/output.h
+    src/ctl/files.c src/ctl/files.h \
+    src/ctl/find.c src/ctl/find.h \
+    src/ctl/find_text.c \
+    src/ctl/follow.c src/ctl/follow.h \
+    src/ctl/output.c src/ctl/output.h \
+    src/ctl/seal.c src/ctl/seal.h \
+    src/ctl/show.c src/ctl/show.h \
+    src/ctl/spawn.c src/ctl/spawn.h

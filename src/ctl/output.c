@@ -184,6 +184,12 @@ void output_table(struct output *out, size_t columns, const char *const *heading
     free(widths);
 }
 
+void output_json(struct output *out, const struct json *json)
+{
+    json_print(json, &out->pending);
+    buffer_text(&out->pending, "\n");
+}
+
 int output_error(const char *command, const struct error *err)
 {
     char clean[sizeof err->message + 64];

@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "json/json.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,6 +45,9 @@ void output_pair(struct output *out, size_t width, const char *label, enum outpu
  * to the right. Cells are made safe. `styles`: one for each row, or NULL. */
 void output_table(struct output *out, size_t columns, const char *const *headings, size_t rows,
                   const char *const *cells, const enum output_style *styles);
+
+/* One JSON object on a line of its own. */
+void output_json(struct output *out, const struct json *json);
 
 /* Standard error, at once: "kldumpctl COMMAND: MESSAGE" (COMMAND may be NULL); returns the exit status that belongs to
  * the error's code. */

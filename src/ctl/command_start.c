@@ -1,0 +1,185 @@
+/* kldumpctl start [--no-wait] [OPTIONS] -- CMD...
+ *
+ * Happy path: check the options here, hand arguments, environment and folder to kldumpd, print the name it answers,
+ * show the stages until the run is armed. Failures: a bad option (nothing was begun), no daemon, refused by it; the run
+ * ends before it is armed (last lines of the server's output, the message, the run's own exit status). */
+#include "base/memory.h"
+#include "base/text.h"
+#include "conf/settings.h"
+#include "ctl/command.h"
+#include "ctl/files.h"
+#include "ctl/follow.h"
+#include "ctl/show.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { START_MS = 60000, LAST_LINES = 15 };
+
+/* All faults of the options now, before anything is asked of anybody. */
+static enum error_code check_settings(int argc, char **argv, struct error *err)
+{
+    struct settings_texts arguments = {0}, file = {0};
+    struct settings settings = {0};
+    int rest = 0;
+    settings_parse_arguments(argc, argv, &arguments, &rest);
+    const char *path = settings_config_path(&arguments);
+    enum error_code code = ERROR_NONE;
+    if (path != NULL) {
+        struct buffer bytes;
+        buffer_init(&bytes);
+        code = files_read(path, SETTINGS_FILE_MAX, &bytes, err);
+        if (code == ERROR_NONE)
+            settings_parse_file(path, bytes.data, bytes.length, &file);
+        else
+            error_prefix(err, "--config");
+        buffer_fini(&bytes);
+    }
+    if (code == ERROR_NONE)
+        code = settings_resolve(&arguments, path != NULL ? &file : NULL, 0, &settings, err);
+    settings_texts_fini(&arguments);
+    settings_texts_fini(&file);
+    settings_fini(&settings);
+    return code;
+}
+
+static struct json *make_parameters(int argc, char **argv, const char *directory)
+{
+    struct json *parameters = json_object();
+    struct json *arguments = json_set_array(parameters, "arguments");
+    for (int i = 0; i < argc; i++)
+        json_append_string(arguments, argv[i]);
+    struct json *environment = json_set_array(parameters, "environment");
+    for (char **e = environ; *e != NULL; e++)
+        if (text_is_utf8(*e, strlen(*e))) /* JSON can carry no other */
+            json_append_string(environment, *e);
+    json_set_string(parameters, "directory", directory);
+    return parameters;
+}
+
+static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t size, struct error *err)
+{
+    struct client *client = NULL;
+    struct json *answer = NULL;
+    const char *name = NULL;
+    char *directory = getcwd(NULL, 0);
+    if (directory == NULL)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "the working folder cannot be told");
+    enum error_code code = find_daemon(&client, err);
+    if (code == ERROR_NONE)
+        code = client_call(client, "start", make_parameters(argc, argv, directory), START_MS, &answer, err);
+    if (code == ERROR_NONE)
+        code = json_get_string(answer, "run", &name, err);
+    if (code == ERROR_NONE)
+        text_copy(ret_name, size, name);
+    json_free(answer);
+    client_free(client);
+    free(directory);
+    return code;
+}
+
+static bool is_armed(const char *state)
+{
+    return strcmp(state, "armed") == 0 || strcmp(state, "dumping") == 0 || strcmp(state, "sealing") == 0;
+}
+
+/* The run ended before it was armed: what its server said last, then why. */
+static int report_failure(const struct command *command, struct find *find, const struct json *run)
+{
+    struct error err = ERROR_INIT;
+    struct buffer lines;
+    buffer_init(&lines);
+    find_last_lines(find, LAST_LINES, &lines);
+    if (lines.length > 0) {
+        struct output out;
+        output_init(&out, STDERR_FILENO);
+        output_text(&out, "Last lines of the server:\n");
+        for (char *line = lines.data; *line != '\0';) {
+            char *end = strchr(line, '\n');
+            *end = '\0';
+            output_text(&out, "  ");
+            output_safe(&out, OUTPUT_DIM, line);
+            output_text(&out, "\n");
+            line = end + 1;
+        }
+        output_flush(&out, NULL);
+        output_fini(&out);
+    }
+    error_set(&err, ERROR_STATE, "run %s did not get to armed: %s%s%s", find->name, show_member(run, "outcome"),
+              show_member(run, "message")[0] != '\0' ? ": " : "", show_member(run, "message"));
+    command_fail(command, &err);
+    buffer_fini(&lines);
+    int status = show_exit_status(run);
+    return status != STATUS_DONE ? status : STATUS_NOT_ARMED;
+}
+
+static int wait_until_armed(const struct command *command, const char *name)
+{
+    struct error err = ERROR_INIT;
+    struct find find = {0};
+    struct json *run = NULL;
+    enum error_code code = find_run(name, &find, &err);
+    struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
+    if (code == ERROR_NONE)
+        code = follow_run(&follow, &run, &err);
+    int status = STATUS_DONE;
+    if (code != ERROR_NONE)
+        status = command_fail(command, &err);
+    else if (!is_armed(show_member(run, "state")))
+        status = report_failure(command, &find, run);
+    json_free(run);
+    find_fini(&find);
+    return status;
+}
+
+/* Takes --no-wait out of the options before "--"; returns the new count. */
+static int take_no_wait(int argc, char **argv, bool *no_wait)
+{
+    int kept = 0;
+    bool options = true;
+    for (int i = 0; i < argc; i++) {
+        options = options && strcmp(argv[i], "--") != 0;
+        if (options && strcmp(argv[i], "--no-wait") == 0)
+            *no_wait = true;
+        else
+            argv[kept++] = argv[i];
+    }
+    argv[kept] = NULL;
+    return kept;
+}
+
+static int run(const struct command *command, struct output *out, int argc, char **argv)
+{
+    struct error err = ERROR_INIT;
+    char name[65] = "";
+    bool no_wait = false;
+    argc = take_no_wait(argc - 1, ++argv, &no_wait);
+    if (check_settings(argc, argv, &err) != ERROR_NONE)
+        return command_usage_error(command, "%s", err.message);
+    if (ask_daemon(argc, argv, name, sizeof name, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    output_safe(out, OUTPUT_PLAIN, name);
+    output_text(out, "\n");
+    output_flush(out, NULL); /* the name is there for 'stop' while this still waits */
+    return no_wait ? STATUS_DONE : wait_until_armed(command, name);
+}
+
+const struct command command_start = {
+    .name = "start",
+    .usage = "start [--no-wait] [OPTIONS] -- CMD...",
+    .summary = "as run, but owned by kldumpd; returns when the run is armed",
+    .help = "Examples:\n"
+            "  kldumpctl start --name u --dir dumps -- \\\n"
+            "      python3 -m sglang.launch_server --model-path M --port 30000\n"
+            "  kldumpctl start --no-wait --name u -- python3 -m sglang.launch_server ...\n"
+            "\n"
+            "Prints the run's name, then waits until it is armed. When it does not get there: the\n"
+            "last lines of the server, the cause, and the run's exit status. The run goes on when\n"
+            "this command or kldumpd ends; 'kldumpctl stop' ends it.\n"
+            "\n"
+            "  --no-wait             return as soon as the run has its name\n",
+    .has_settings = true,
+    .run = run,
+};

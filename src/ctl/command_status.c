@@ -1,0 +1,50 @@
+/* kldumpctl status [RUN] */
+#include "ctl/command.h"
+#include "ctl/find.h"
+#include "ctl/show.h"
+
+static int run(const struct command *command, struct output *out, int argc, char **argv)
+{
+    bool as_json = false;
+    struct error err = ERROR_INIT;
+    struct command_operands operands;
+    struct find find = {0};
+    struct json *found = NULL;
+    const struct command_option options[] = {{"json", 0, &as_json, NULL}, {0}};
+    if (!command_parse(command, options, argc, argv, 1, &operands))
+        return STATUS_USAGE;
+    enum error_code code = find_run(operands.item[0], &find, &err);
+    if (code == ERROR_NONE)
+        code = find_status(&find, &found, &err);
+    find_fini(&find);
+    if (code != ERROR_NONE)
+        return command_fail(command, &err);
+    if (as_json) {
+        struct json *answer = json_object();
+        json_set_string(answer, "schema", "kldump.status/1");
+        json_append(json_set_array(answer, "runs"), found);
+        output_json(out, answer);
+        json_free(answer);
+    } else {
+        show_run(out, found);
+        json_free(found);
+    }
+    return STATUS_DONE;
+}
+
+const struct command command_status = {
+    .name = "status",
+    .usage = "status [RUN] [--json]",
+    .summary = "one run: state, proofs, space, how many tokens still fit",
+    .help = "Examples:\n"
+            "  kldumpctl status\n"
+            "  kldumpctl status t\n"
+            "  kldumpctl status t --json\n"
+            "\n"
+            "RUN may be left out where only one run is live. A run that has ended is answered\n"
+            "from the record it left.\n"
+            "\n"
+            "Options:\n"
+            "  --json    {\"schema\": \"kldump.status/1\", \"runs\": [...]}\n",
+    .run = run,
+};

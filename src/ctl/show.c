@@ -1,0 +1,296 @@
+#include "ctl/show.h"
+#include "base/duration.h"
+#include "base/memory.h"
+#include "base/size.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT_TEXT = 32 };
+
+const char *show_member(const struct json *json, const char *path)
+{
+    const char *text = "";
+    return json_get_string(json, path, &text, NULL) == ERROR_NONE ? text : "";
+}
+
+bool show_number(const struct json *json, const char *path, uint64_t *ret_value)
+{
+    double value = 0;
+    *ret_value = 0;
+    if (json_get_u64(json, path, ret_value, NULL) == ERROR_NONE)
+        return true;
+    /* times may have a fraction */
+    if (json_get_double(json, path, &value, NULL) != ERROR_NONE || !(value >= 0 && value < 9e15))
+        return false;
+    *ret_value = (uint64_t)value;
+    return true;
+}
+
+const char *show_seconds(uint64_t ms, char *text, size_t size)
+{
+    snprintf(text, size, "%" PRIu64 ".%" PRIu64 " s", ms / 1000, ms % 1000 / 100);
+    return text;
+}
+
+/* "1,234,567" */
+static const char *count_text(uint64_t value, char *text)
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%" PRIu64, value), used = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0)
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = '\0';
+    return text;
+}
+
+static enum output_style state_style(const char *state, const char *outcome)
+{
+    static const struct {
+        const char *word;
+        enum output_style style;
+    } styles[] = {{"armed", OUTPUT_GREEN},     {"dumping", OUTPUT_YELLOW},  {"sealing", OUTPUT_YELLOW},
+                  {"stopping", OUTPUT_YELLOW}, {"completed", OUTPUT_GREEN}, {"stopped", OUTPUT_GREEN}};
+    bool ended = strcmp(state, "ended") == 0;
+    for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
+        if (strcmp(ended ? outcome : state, styles[i].word) == 0)
+            return styles[i].style;
+    return ended ? OUTPUT_RED : OUTPUT_PLAIN;
+}
+
+static void show_state(struct output *out, const struct json *run)
+{
+    uint64_t uptime = 0;
+    char since[DURATION_TEXT];
+    const char *state = show_member(run, "state"), *outcome = show_member(run, "outcome"),
+               *stage = show_member(run, "stage");
+    show_number(run, "uptime_ms", &uptime);
+    bool ended = strcmp(state, "ended") == 0;
+    output_pair(out, SHOW_LABEL, "Run", OUTPUT_BOLD, "%s", show_member(run, "name"));
+    output_pair(out, SHOW_LABEL, "State", state_style(state, outcome), "%s%s%s%s%s", state, ended ? ": " : "",
+                ended ? outcome : "", !ended && stage[0] != '\0' ? ": " : "", ended ? "" : stage);
+    if (show_member(run, "message")[0] != '\0')
+        output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "%s", show_member(run, "message"));
+    output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, %s %s, by %s", show_member(run, "started_at"),
+                ended ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
+}
+
+static void show_server(struct output *out, const struct json *run)
+{
+    uint64_t pid = 0;
+    const char *version = show_member(run, "sglang_version"), *url = show_member(run, "url");
+    bool ended = strcmp(show_member(run, "state"), "ended") == 0;
+    if (!ended && show_number(run, "pid", &pid))
+        output_pair(out, SHOW_LABEL, "Server", OUTPUT_PLAIN, "pid %" PRIu64 "%s%s%s%s", pid, url[0] != '\0' ? ", " : "",
+                    url, version[0] != '\0' ? ", SGLang " : "", version);
+    else if (version[0] != '\0')
+        output_pair(out, SHOW_LABEL, "Server", OUTPUT_PLAIN, "SGLang %s", version);
+}
+
+static void show_proofs(struct output *out, const struct json *run)
+{
+    static const struct {
+        const char *verdict;
+        enum output_style style;
+    } styles[] = {{"proven", OUTPUT_GREEN}, {"limited", OUTPUT_YELLOW}, {"failed", OUTPUT_RED}};
+    const char *verdict = show_member(run, "proofs.verdict"), *text = show_member(run, "proofs.text");
+    const char *decode = show_member(run, "proofs.decode_graphs"), *prefill = show_member(run, "proofs.prefill_graphs");
+    uint64_t ranks = 0;
+    enum output_style style = OUTPUT_PLAIN;
+    for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
+        if (strcmp(verdict, styles[i].verdict) == 0)
+            style = styles[i].style;
+    output_pair(out, SHOW_LABEL, "Proofs", style, "%s%s%s", verdict[0] != '\0' ? verdict : "none yet",
+                text[0] != '\0' ? ": " : "", text);
+    if (decode[0] != '\0' && show_number(run, "proofs.ranks", &ranks))
+        output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "decode graphs %s, prefill graphs %s, %" PRIu64 " rank%s",
+                    decode, prefill, ranks, ranks == 1 ? "" : "s");
+}
+
+static void show_dump(struct output *out, const struct json *run)
+{
+    const char *experiment = show_member(run, "exp");
+    if (experiment[0] != '\0')
+        output_pair(out, SHOW_LABEL, "Dump", OUTPUT_YELLOW, "on: %s/%s", show_member(run, "dir"), experiment);
+    else
+        output_pair(out, SHOW_LABEL, "Dump", OUTPUT_PLAIN, "off; folder %s", show_member(run, "dir"));
+}
+
+static void show_rate(struct output *out, const struct json *run)
+{
+    char rate_text[SIZE_TEXT], left[DURATION_TEXT];
+    uint64_t rate = 0, seconds = 0;
+    if (!show_number(run, "space.rate_bytes_per_s", &rate))
+        return;
+    if (rate > 0 && show_number(run, "space.seconds_to_floor", &seconds) && seconds < 365ull * 86400)
+        output_pair(out, SHOW_LABEL, "Rate", OUTPUT_PLAIN, "%s/s: the floor is %s away", size_text(rate, rate_text),
+                    duration_text(seconds * 1000, left));
+    else
+        output_pair(out, SHOW_LABEL, "Rate", OUTPUT_PLAIN, "%s/s", size_text(rate, rate_text));
+}
+
+static void show_space(struct output *out, const struct json *run)
+{
+    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], n[COUNT_TEXT], age_text[DURATION_TEXT];
+    uint64_t free_bytes = 0, floor = 0, act = 0, tokens = 0, per_token = 0, per_pass = 0, files = 0, age = 0;
+    if (!show_number(run, "space.free_bytes", &free_bytes))
+        return;
+    show_number(run, "space.floor_bytes", &floor);
+    show_number(run, "space.act_bytes", &act);
+    output_pair(out, SHOW_LABEL, "Space", free_bytes < act + floor / 4 ? OUTPUT_YELLOW : OUTPUT_PLAIN,
+                "%s free; floor %s, killed at %s", size_text(free_bytes, a), size_text(floor, b), size_text(act, c));
+    if (show_number(run, "space.reading_age_ms", &age) && age > 5000)
+        output_pair(out, SHOW_LABEL, "", OUTPUT_RED, "the reading is %s old", duration_text(age, age_text));
+    show_rate(out, run);
+    if (show_number(run, "space.tokens_to_floor", &tokens) &&
+        show_number(run, "costs.bytes_per_prefill_token", &per_token))
+        output_pair(out, SHOW_LABEL, "Tokens", OUTPUT_PLAIN, "about %s prefill tokens still fit, %s each",
+                    count_text(tokens, n), size_text(per_token, a));
+    if (show_number(run, "costs.bytes_per_decode_pass", &per_pass) && show_number(run, "costs.files_per_pass", &files))
+        output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "a decode pass costs %s; a pass has up to %s files",
+                    size_text(per_pass, a), count_text(files, n));
+}
+
+/* "3 steps, 312 files, 1.2 GiB" */
+static const char *amounts(const struct json *seal, char *text, size_t size)
+{
+    char s[COUNT_TEXT], f[COUNT_TEXT], b[SIZE_TEXT];
+    uint64_t steps = 0, files = 0, bytes = 0;
+    bool has_steps = show_number(seal, "steps", &steps);
+    show_number(seal, "files", &files);
+    show_number(seal, "bytes", &bytes);
+    snprintf(text, size, "%s%s%s file%s, %s", has_steps ? count_text(steps, s) : "",
+             has_steps ? (steps == 1 ? " step, " : " steps, ") : "", count_text(files, f), files == 1 ? "" : "s",
+             size_text(bytes, b));
+    return text;
+}
+
+static bool is_complete(const struct json *seal)
+{
+    bool complete = false;
+    return json_get_bool(seal, "complete", &complete, NULL) == ERROR_NONE && complete;
+}
+
+static void show_seals(struct output *out, const struct json *run)
+{
+    char text[160];
+    const char *label = "Seals";
+    for (const struct json *s = json_first(json_member(run, "seals")); s != NULL; s = json_next(s), label = "") {
+        bool complete = is_complete(s);
+        output_pair(out, SHOW_LABEL, label, complete ? OUTPUT_GREEN : OUTPUT_RED, "%s: %s, %s",
+                    show_member(s, "experiment"), complete ? "complete" : "incomplete", amounts(s, text, sizeof text));
+        for (const struct json *r = json_first(json_member(s, "reasons")); r != NULL; r = json_next(r))
+            output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "  %s", show_member(r, ""));
+    }
+}
+
+void show_run(struct output *out, const struct json *run)
+{
+    show_state(out, run);
+    show_server(out, run);
+    show_proofs(out, run);
+    show_dump(out, run);
+    show_space(out, run);
+    if (show_member(run, "guarantee")[0] != '\0')
+        output_pair(out, SHOW_LABEL, "Guarantee", OUTPUT_PLAIN, "%s", show_member(run, "guarantee"));
+    show_seals(out, run);
+}
+
+void show_runs(struct output *out, const struct json *runs)
+{
+    static const char *const headings[] = {"NAME", "OWNER", "STATE", "EXPERIMENT", ">FREE", ">FLOOR", ">UP", "FOLDER"};
+    enum { COLUMNS = sizeof headings / sizeof headings[0] };
+    size_t count = json_count(runs), row = 0;
+    char **cells = memory_new((count * COLUMNS + 1) * sizeof *cells);
+    enum output_style *styles = memory_new((count + 1) * sizeof *styles);
+    for (const struct json *r = json_first(runs); r != NULL; r = json_next(r), row++) {
+        char a[SIZE_TEXT], b[SIZE_TEXT], up[DURATION_TEXT];
+        uint64_t free_bytes = 0, floor = 0, uptime = 0;
+        const char *state = show_member(r, "state"), *outcome = show_member(r, "outcome"),
+                   *experiment = show_member(r, "exp");
+        bool has_space = show_number(r, "space.free_bytes", &free_bytes);
+        show_number(r, "space.floor_bytes", &floor);
+        show_number(r, "uptime_ms", &uptime);
+        char **cell = cells + row * COLUMNS;
+        cell[0] = memory_copy(show_member(r, "name"));
+        cell[1] = memory_copy(show_member(r, "owner"));
+        cell[2] = strcmp(state, "ended") == 0 ? memory_format("ended: %s", outcome) : memory_copy(state);
+        cell[3] = memory_copy(experiment[0] != '\0' ? experiment : "-");
+        cell[4] = memory_copy(has_space ? size_text(free_bytes, a) : "-");
+        cell[5] = memory_copy(has_space ? size_text(floor, b) : "-");
+        cell[6] = memory_copy(duration_text(uptime, up));
+        cell[7] = memory_copy(show_member(r, "dir"));
+        styles[row] = state_style(state, outcome);
+    }
+    output_table(out, COLUMNS, headings, count, (const char *const *)cells, styles);
+    for (size_t i = 0; i < count * COLUMNS; i++)
+        free(cells[i]);
+    free(cells);
+    free(styles);
+}
+
+void show_seal(struct output *out, const struct json *seal, const char *directory)
+{
+    char text[160];
+    bool complete = is_complete(seal);
+    output_safe(out, OUTPUT_BOLD, show_member(seal, "experiment"));
+    output_text(out, ": ");
+    output_safe(out, complete ? OUTPUT_GREEN : OUTPUT_RED, complete ? "complete" : "incomplete");
+    output_format(out, ", %s\n", amounts(seal, text, sizeof text));
+    for (const struct json *r = json_first(json_member(seal, "reasons")); r != NULL; r = json_next(r)) {
+        output_text(out, "  ");
+        output_safe(out, OUTPUT_PLAIN, show_member(r, ""));
+        output_text(out, "\n");
+    }
+    if (directory[0] != '\0') {
+        output_text(out, "  ");
+        output_safe(out, OUTPUT_PLAIN, directory);
+        output_text(out, "/");
+        output_safe(out, OUTPUT_PLAIN, show_member(seal, "experiment"));
+        output_text(out, "\n");
+    }
+}
+
+void show_outcome(struct output *out, const struct json *run)
+{
+    const char *state = show_member(run, "state"), *outcome = show_member(run, "outcome"),
+               *message = show_member(run, "message");
+    bool ended = strcmp(state, "ended") == 0;
+    output_safe(out, OUTPUT_BOLD, show_member(run, "name"));
+    output_text(out, ": ");
+    output_safe(out, state_style(state, outcome), ended ? outcome : state);
+    if (message[0] != '\0') {
+        output_text(out, ": ");
+        output_safe(out, OUTPUT_PLAIN, message);
+    }
+    output_text(out, "\n");
+}
+
+int show_exit_status(const struct json *run)
+{
+    uint64_t status = 0;
+    return show_number(run, "exit_status", &status) && status < 256 ? (int)status : STATUS_INTERNAL;
+}
+
+void show_event(struct output *out, const struct json *event)
+{
+    char up[32];
+    uint64_t uptime = 0;
+    const char *at = show_member(event, "at"), *level = show_member(event, "level");
+    const char *clock = strchr(at, 'T');
+    show_number(event, "uptime_ms", &uptime);
+    output_format(out, "%-12.12s ", clock != NULL ? clock + 1 : "");
+    output_format(out, "%10s  ", show_seconds(uptime, up, sizeof up));
+    output_safe(out,
+                strcmp(level, "error") == 0  ? OUTPUT_RED
+                : strcmp(level, "warn") == 0 ? OUTPUT_YELLOW
+                                             : OUTPUT_PLAIN,
+                show_member(event, "text"));
+    output_text(out, "\n");
+}

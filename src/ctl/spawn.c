@@ -1,0 +1,129 @@
+/* Happy path: block the signals, fork, the child execs, signals and the child's end are taken by sigwaitinfo.
+ * Failures: not found or not executable (told through a pipe that exec closes); the child dies of a signal (128 + N); a
+ * signal for us (passed on, remembered). */
+#include "ctl/spawn.h"
+#include "base/memory.h"
+#include "ctl/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+static bool is_program(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
+}
+
+enum error_code spawn_check(const char *program, struct error *err)
+{
+    if (strchr(program, '/') != NULL) {
+        if (is_program(program))
+            return ERROR_NONE;
+        if (access(program, F_OK) == 0)
+            return error_set(err, ERROR_CANNOT_EXECUTE, "%s is not a program that you may execute", program);
+        return error_set(err, ERROR_COMMAND_NOT_FOUND, "%s is not there", program);
+    }
+    const char *path = getenv("PATH");
+    for (const char *part = path != NULL ? path : "/usr/bin:/bin"; part != NULL;) {
+        size_t length = strcspn(part, ":");
+        char *full = memory_format("%.*s/%s", (int)length, length > 0 ? part : ".", program);
+        if (length == 0) {
+            free(full);
+            full = memory_format("./%s", program);
+        }
+        bool found = is_program(full);
+        free(full);
+        if (found)
+            return ERROR_NONE;
+        part = part[length] == ':' ? part + length + 1 : NULL;
+    }
+    return error_set(err, ERROR_COMMAND_NOT_FOUND, "%s is in no folder of PATH", program);
+}
+
+static void become(char *const *argv, char *const *environment, const sigset_t *mask, int failed)
+{
+    output_restore_pipe_signal();
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    execvpe(argv[0], argv, environment);
+    int code = errno;
+    (void)!write(failed, &code, sizeof code);
+    _exit(127);
+}
+
+/* errno of a failed exec, 0 when it worked. */
+static int exec_result(int fd)
+{
+    int code = 0;
+    ssize_t n;
+    do
+        n = read(fd, &code, sizeof code);
+    while (n < 0 && errno == EINTR);
+    close(fd);
+    return n == sizeof code ? code : 0;
+}
+
+/* Passes signals on until the child has ended; returns its wait status. */
+static int wait_for(pid_t child, const sigset_t *set, bool *interrupted)
+{
+    int status = 0;
+    for (;;) {
+        siginfo_t info;
+        pid_t n = waitpid(child, &status, WNOHANG);
+        if (n == child)
+            return status;
+        if (n < 0 && errno == ECHILD)
+            return 125 << 8;
+        int signal = sigwaitinfo(set, &info);
+        if (signal < 0 || signal == SIGCHLD)
+            continue;
+        *interrupted = true;
+        /* what the terminal sends has reached the child already, as one of its group */
+        if (info.si_code != SI_KERNEL)
+            kill(child, signal);
+    }
+}
+
+static void make_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++)
+        sigaddset(set, forwarded[i]);
+}
+
+enum error_code spawn_run(char *const *argv, const struct list *environment, int *ret_status, bool *ret_interrupted,
+                          struct error *err)
+{
+    sigset_t set, before;
+    int failed[2];
+    bool interrupted = false;
+    if (pipe2(failed, O_CLOEXEC) != 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot make a pipe");
+    make_set(&set);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    pid_t child = fork();
+    if (child == 0)
+        become(argv, list_vector((struct list *)environment), &before, failed[1]);
+    int fork_errno = errno;
+    close(failed[1]);
+    int exec_errno = exec_result(failed[0]), status = 0;
+    if (child > 0)
+        status = wait_for(child, &set, &interrupted);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (child < 0)
+        return error_set_errno(err, ERROR_SYSTEM, fork_errno, "cannot start %s", argv[0]);
+    if (exec_errno != 0)
+        return error_set_errno(err, exec_errno == ENOENT ? ERROR_COMMAND_NOT_FOUND : ERROR_CANNOT_EXECUTE, exec_errno,
+                               "%s", argv[0]);
+    *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    *ret_interrupted = interrupted;
+    return ERROR_NONE;
+}

@@ -1,0 +1,15 @@
+/* A client program that runs while dumping is on. One thread; one child at a time. */
+#pragma once
+
+#include "base/error.h"
+#include "base/list.h"
+
+/* Whether `program` can be found as execvp would. ERROR_COMMAND_NOT_FOUND, ERROR_CANNOT_EXECUTE. Nothing is run. */
+enum error_code spawn_check(const char *program, struct error *err);
+
+/* Runs argv with our standard input, output and error and the environment given, and waits for its end. Ctrl-C and
+ * Ctrl-\ of the terminal reach it by themselves; INT, TERM, HUP and QUIT sent to us are passed on to it; none of them
+ * ends us meanwhile. On success *ret_status is its exit status, or 128 + N for signal N, and *ret_interrupted tells
+ * whether a signal reached us. */
+enum error_code spawn_run(char *const *argv, const struct list *environment, int *ret_status, bool *ret_interrupted,
+                          struct error *err);
