@@ -44,6 +44,13 @@ void list_add_all(struct list *list, char *const *items)
         list_add(list, *items);
 }
 
+void list_remove_first(struct list *list)
+{
+    free(list->items[0]);
+    memmove(list->items, list->items + 1, list->count * sizeof *list->items);
+    list->count--;
+}
+
 char **list_vector(struct list *list)
 {
     if (list->items == NULL)

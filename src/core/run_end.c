@@ -208,7 +208,8 @@ void run_end_keeper_lost(struct run_context *c)
         return; /* its work was done */
     set_outcome(run, RUN_OUTCOME_GUARD_LOST);
     if (run->outcome == RUN_OUTCOME_GUARD_LOST)
-        run_message(c, "the keeper process was lost; everything was killed");
+        run_message(c, "%s",
+                    c->event->text != NULL ? c->event->text : "the keeper process was lost; everything was killed");
     kill_all(c);
 }
 

@@ -190,6 +190,8 @@ static void idle(struct run_context *c)
         run_retry(c, settle_ms);
         return;
     }
+    if (!answer->load_known)
+        run_note(c, RUN_WARN, RUN_NOTE_NOTE, "this server does not tell how many requests run: it is taken to be idle");
     run_ask(c, VERIFY_BEFORE, SERVER_STATE, "");
 }
 

@@ -229,6 +229,8 @@ void answers_read(enum server_question question, int http_status, const char *bo
     *ret_answer = (struct server_answer){.question = question, .http_status = http_status};
     if (http_status == 0)
         problem(ret_answer, "no answer: %s", transport_problem != NULL ? transport_problem : "unknown reason");
+    else if (http_status == 404 && question == SERVER_LOAD)
+        ret_answer->ok = true; /* this release has no such route: load_known stays false */
     else if (http_status != 200)
         refused(question, http_status, body, length, ret_answer);
     else if (readers[question] == NULL)

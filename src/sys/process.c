@@ -122,7 +122,7 @@ bool process_snapshot(struct process_list *list)
             whole = false;
             break;
         }
-        if (process_read((pid_t)atoi(entry->d_name), &list->items[list->count]))
+        if (process_read((pid_t)strtol(entry->d_name, NULL, 10), &list->items[list->count]))
             list->count++;
     }
     closedir(directory);

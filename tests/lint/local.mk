@@ -1,3 +1,3 @@
 # tests/lint
-dist_check_SCRIPTS += tests/lint/shell.sh
-TESTS += tests/lint/shell.sh
+dist_check_SCRIPTS += tests/lint/shell.sh tests/lint/source.py
+TESTS += tests/lint/shell.sh tests/lint/source.py

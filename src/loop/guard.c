@@ -1,0 +1,304 @@
+/* The guard's life: setup, services, the loop, the end. guard.h has the story. The order of the end: who waits is
+ * answered with the ended run, the record is written and copied, the watcher and the keeper are let go, what was queued
+ * for log and disk is flushed (bounded), every handle is closed and the loop must be empty. */
+#include "loop/guard_private.h"
+#include "base/duration.h"
+#include "base/memory.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "json/json.h"
+#include "loop/clock.h"
+#include "loop/guard_log.h"
+#include "sys/file.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t heartbeat_ms = KEEPER_HEARTBEAT_MS;
+static const uint64_t flush_ms = 5000;
+static const uint64_t let_go_ms = 12000; /* for a keeper that still kills */
+
+uint64_t guard_uptime_ms(const struct guard *guard)
+{
+    return guard->started_ms == 0 ? 0 : clock_now_ms() - guard->started_ms;
+}
+
+/* ---- the machine ---- */
+
+static void arm_tick(struct guard *guard);
+
+static void on_tick(uv_timer_t *timer)
+{
+    guard_feed(timer->data, &(struct run_event){.kind = RUN_EVENT_TICK});
+}
+
+static void arm_tick(struct guard *guard)
+{
+    uint64_t wake = guard->run.wake_ns, now = clock_now_ns();
+    if (wake == UINT64_MAX) {
+        uv_timer_stop(&guard->tick);
+        return;
+    }
+    /* rounded up: a tick that comes early would find nothing due */
+    uint64_t delay = wake > now ? (wake - now + 999999) / 1000000 : 0;
+    uv_timer_start(&guard->tick, on_tick, delay, 0);
+}
+
+void guard_feed(struct guard *guard, const struct run_event *event)
+{
+    struct run_effects effects;
+    enum run_state before = guard->run.state;
+    if (guard->finished)
+        return;
+    guard->depth++;
+    run_step(&guard->run, event, clock_now_ns(), &effects);
+    for (unsigned i = 0; i < effects.count; i++)
+        guard_effects_do(guard, &effects.effect[i]);
+    guard->depth--;
+    if (guard->depth > 0)
+        return;
+    guard_server_turn(guard);
+    guard_check_turn(guard);
+    if (guard->run.state != before || effects.count > 0) {
+        guard_report_record(guard);
+        guard_control_changed(guard);
+    }
+    if (guard->finished)
+        uv_stop(&guard->loop);
+    else
+        arm_tick(guard);
+}
+
+/* ---- timers and signals ---- */
+
+static void on_heartbeat(uv_timer_t *timer)
+{
+    struct guard *guard = timer->data;
+    if (guard->has_keeper && !guard->keeper_gone)
+        keeper_send(&guard->keeper, KEEPER_HEARTBEAT, NULL);
+    guard_space_history(guard);
+    guard_control_changed(guard); /* log readers */
+    if (guard->record_due || clock_now_ms() - guard->record_ms >= 2000)
+        guard_report_record(guard);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    (void)number;
+    guard_feed(handle->data, &(struct run_event){.kind = RUN_EVENT_INTERRUPT});
+}
+
+static const int watched_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+static void start_handles(struct guard *guard)
+{
+    uv_timer_init(&guard->loop, &guard->tick);
+    uv_timer_init(&guard->loop, &guard->heartbeat);
+    uv_timer_init(&guard->loop, &guard->waiting);
+    guard->tick.data = guard->heartbeat.data = guard->waiting.data = guard;
+    for (size_t i = 0; i < sizeof watched_signals / sizeof watched_signals[0]; i++) {
+        uv_signal_init(&guard->loop, &guard->signals[i]);
+        guard->signals[i].data = guard;
+        uv_signal_start(&guard->signals[i], on_signal, watched_signals[i]);
+    }
+    guard->handles_open = true;
+}
+
+/* ---- services ---- */
+
+static enum error_code start_sinks(struct guard *guard, struct error *err)
+{
+    enum error_code code = sink_new(0, &guard->sink, err);
+    if (code == ERROR_NONE)
+        code = sink_new(0, &guard->dump_sink, err);
+    if (code == ERROR_NONE)
+        code = guard_log_start(guard, err);
+    if (code != ERROR_NONE || guard->plan.from_daemon)
+        return code;
+    code = sink_add_descriptor(guard->sink, STDOUT_FILENO, &guard->out_target, err);
+    if (code == ERROR_NONE)
+        code = sink_add_descriptor(guard->sink, STDERR_FILENO, &guard->err_target, err);
+    return code;
+}
+
+static void tell_plan(struct guard *guard)
+{
+    const struct guard_plan *plan = &guard->plan;
+    char line[1024], free_text[SIZE_TEXT], floor[SIZE_TEXT];
+    snprintf(line, sizeof line, "run %s, dumps in %s: %s free, floor %s", plan->settings.name, plan->directory,
+             size_text(plan->free_at_start_bytes, free_text), size_text(plan->floor_bytes, floor));
+    guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, line);
+    for (size_t i = 0; i < plan->notes.count; i++)
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, plan->notes.items[i]);
+}
+
+void guard_started(struct guard *guard, const struct keeper_message *message)
+{
+    struct error err = ERROR_INIT;
+    char line[512], act[SIZE_TEXT];
+    if (message->cgroup_error != 0)
+        cgroup_set_none(&guard->keeper.cgroup, strerror(message->cgroup_error));
+    if (guard_space_start(guard, (uint64_t)message->kill_ns, &err) != ERROR_NONE) {
+        /* without a watcher there is no run */
+        guard_report_note(guard, RUN_ERROR, RUN_NOTE_SPACE, err.message);
+        guard_feed(guard, &(struct run_event){
+                              .kind = RUN_EVENT_STOP, .now = true, .text = "kldump: free space cannot be watched"});
+        return;
+    }
+    struct watcher_snapshot snapshot;
+    guard_space_get(guard, &snapshot);
+    snprintf(line, sizeof line, "guarded by %s; a rehearsed kill took %.1f ms; kill level %s",
+             guard->keeper.cgroup.guarantee, (double)message->kill_ns / 1e6, size_text(snapshot.act_bytes, act));
+    guard_report_note(guard, RUN_INFO, RUN_NOTE_SPACE, line);
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_STARTED, .pid = message->pid});
+}
+
+static enum error_code start_services(struct guard *guard, struct error *err)
+{
+    enum error_code code = start_sinks(guard, err);
+    guard->transfers = transfers_new(&guard->loop);
+    return code == ERROR_NONE ? guard_control_start(guard, err) : code;
+}
+
+static void init_run(struct guard *guard)
+{
+    struct run_settings settings = {.start_timeout_ms = guard->plan.settings.start_timeout_ms,
+                                    .stop_timeout_ms = guard->plan.settings.stop_timeout_ms};
+    text_copy(settings.name, sizeof settings.name, guard->plan.settings.name);
+    snprintf(settings.probe_experiment, sizeof settings.probe_experiment, "kldump-probe-%.8s", guard->plan.cookie);
+    snprintf(settings.probe_request, sizeof settings.probe_request, "kldump-probe-%.8s", guard->plan.cookie);
+    guard->probe_seed = strtoull(guard->plan.cookie + 16, NULL, 16);
+    guard->started_ms = clock_now_ms();
+    guard->started_wall_ms = clock_wall_ms();
+    guard->history_every_ms = 1000;
+    run_init(&guard->run, &settings, clock_now_ns());
+}
+
+/* ---- the end ---- */
+
+/* The last lines of a server that did not get to armed, once more, since the lines of its end lie between. */
+static void show_last_lines(struct guard *guard)
+{
+    if (guard->run.was_armed || guard->run.outcome == RUN_OUTCOME_STOPPED || guard->last_lines.count == 0)
+        return;
+    guard_report_note(guard, RUN_INFO, RUN_NOTE_SERVER, "the server's last lines:");
+    for (size_t i = 0; i < guard->last_lines.count; i++) {
+        char line[600];
+        snprintf(line, sizeof line, "  | %s", guard->last_lines.items[i]);
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_SERVER, line);
+    }
+}
+
+static void close_handle(uv_handle_t *handle)
+{
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+static void close_handles(struct guard *guard)
+{
+    if (!guard->handles_open)
+        return;
+    close_handle((uv_handle_t *)&guard->tick);
+    close_handle((uv_handle_t *)&guard->heartbeat);
+    close_handle((uv_handle_t *)&guard->waiting);
+    for (size_t i = 0; i < sizeof guard->signals / sizeof guard->signals[0]; i++)
+        close_handle((uv_handle_t *)&guard->signals[i]);
+    if (guard->keeper_polled)
+        close_handle((uv_handle_t *)&guard->keeper_poll);
+}
+
+static void close_services(struct guard *guard)
+{
+    if (guard->watcher != NULL)
+        watcher_close(guard->watcher, 1000, NULL, NULL);
+    guard_check_fini(guard);
+    if (guard->transfers != NULL)
+        transfers_close(guard->transfers, NULL, NULL);
+    if (guard->output != NULL)
+        output_close(guard->output, NULL, NULL);
+    if (guard->control != NULL)
+        control_close(guard->control, 1000, NULL, NULL);
+    close_handles(guard);
+    uv_run(&guard->loop, UV_RUN_DEFAULT);
+}
+
+static void end(struct guard *guard)
+{
+    bool let_go = !guard->has_keeper || keeper_fini(&guard->keeper, (int)let_go_ms);
+    if (!let_go && guard->run.outcome != RUN_OUTCOME_UNKILLABLE)
+        guard_report_note(guard, RUN_WARN, RUN_NOTE_END, "the keeper or the run's cgroup could not be removed");
+    show_last_lines(guard);
+    file_remove_all(guard->plan.temporary);
+    guard_report_record(guard);
+    guard_report_copy(guard);
+    guard_control_end(guard);
+    close_services(guard);
+    sink_free(guard->sink, flush_ms);
+    sink_free(guard->dump_sink, flush_ms);
+}
+
+/* ---- main ---- */
+
+static int refuse(struct guard *guard, const struct error *err)
+{
+    int status = error_status(err->code) == STATUS_USAGE ? STATUS_INTERNAL : (int)error_status(err->code);
+    if (guard->plan.from_daemon) {
+        struct json *object = json_object();
+        struct buffer text;
+        buffer_init(&text);
+        json_set_string(object, "error", error_name(err->code));
+        json_set_i64(object, "status", status);
+        json_set_string(object, "message", err->message);
+        json_print(object, &text);
+        printf("%s\n", text.data);
+        buffer_fini(&text);
+        json_free(object);
+    } else {
+        fprintf(stderr, "kldump: %s\n", err->message);
+    }
+    fflush(NULL);
+    return status;
+}
+
+/* kldumpd may go away now: nothing of it is needed any more. */
+static void tell_daemon(const struct guard *guard)
+{
+    if (!guard->plan.from_daemon)
+        return;
+    printf("{\"run\":\"%s\"}\n", guard->plan.settings.name);
+    fflush(stdout);
+    if (freopen("/dev/null", "w", stdout) == NULL)
+        return; /* it will get SIGPIPE ignored */
+}
+
+int guard_main(char **arguments, const struct server_operations *server)
+{
+    static struct guard guard; /* large */
+    struct error err = ERROR_INIT;
+    int status;
+    guard.server = server;
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTSTP, SIG_IGN); /* a stopped guard is a dead one: its keeper would kill the run after 2 s */
+    signal(SIGTTOU, SIG_IGN);
+    uv_loop_init(&guard.loop);
+    if (guard_setup(&guard, arguments, &err) != ERROR_NONE || (init_run(&guard), start_handles(&guard), false) ||
+        start_services(&guard, &err) != ERROR_NONE ||
+        (tell_plan(&guard), guard_server_launch(&guard, &err)) != ERROR_NONE) {
+        status = refuse(&guard, &err);
+    } else {
+        tell_daemon(&guard);
+        uv_timer_start(&guard.heartbeat, on_heartbeat, heartbeat_ms, heartbeat_ms);
+        arm_tick(&guard);
+        guard_report_record(&guard);
+        uv_run(&guard.loop, UV_RUN_DEFAULT);
+        end(&guard);
+        status = run_exit_status(&guard.run);
+    }
+    guard_report_fini(&guard);
+    guard_plan_fini(&guard.plan);
+    return status;
+}

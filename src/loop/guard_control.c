@@ -1,0 +1,413 @@
+/* The guard's control socket: what each method does. Requests that can be answered only later are kept: a dump until it
+ * is on, a pause until the seal, and waiters (wait, events, logs) until what they wait for has come, their time is
+ * over, or the run ends. A client that goes away takes its held dump with it (DESIGN 3.5: a forgotten switch has filled
+ * a disk). */
+#include "config.h"
+#include "loop/guard_private.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "json/json.h"
+#include "loop/clock.h"
+#include "loop/guard_log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOG_REPLY_MAX = 256 * 1024 };
+static const uint64_t longest_wait_ms = 24 * 3600000ull;
+
+struct guard_waiter {
+    struct guard_waiter *next;
+    struct control_request *request;
+    uint64_t until_ms;    /* on the uptime clock */
+    enum run_state state; /* wait: for this state (RUN_STATES: any) */
+    uint64_t after;       /* events: number; logs: offset */
+};
+
+/* ---- who waits ---- */
+
+static void arm_timer(struct guard *guard);
+
+static void reply_run(struct guard *guard, struct control_request *request)
+{
+    struct json *result = json_object();
+    json_set_child(result, "run", guard_report_run(guard));
+    control_reply(request, result);
+}
+
+static void reply_events(struct guard *guard, struct control_request *request, uint64_t after)
+{
+    struct json *result = json_object();
+    json_set_child(result, "events", guard_report_events(guard, after));
+    json_set_u64(result, "next", guard->event_number > after ? guard->event_number : after);
+    json_set_bool(result, "ended", guard->run.state == RUN_ENDED);
+    control_reply(request, result);
+}
+
+static void reply_logs(struct guard *guard, struct control_request *request, uint64_t offset)
+{
+    struct buffer text;
+    buffer_init(&text);
+    uint64_t from = offset;
+    guard_log_read(guard, &from, LOG_REPLY_MAX, &text);
+    struct json *result = json_object();
+    json_set_u64(result, "offset", from);
+    json_set_u64(result, "next_offset", from + text.length);
+    json_set_bytes(result, "text", text.data, text.length);
+    json_set_bool(result, "ended", guard->run.state == RUN_ENDED);
+    control_reply(request, result);
+    buffer_fini(&text);
+}
+
+/* Answers the waiter if what it waits for is there or its time is over; true when answered. */
+static bool try_answer(struct guard *guard, struct guard_waiter *waiter)
+{
+    bool late = guard_uptime_ms(guard) >= waiter->until_ms;
+    bool ended = guard->run.state == RUN_ENDED;
+    switch (waiter->request->method) {
+    case CONTROL_WAIT:
+        if (ended || guard->run.state == waiter->state)
+            reply_run(guard, waiter->request);
+        else if (late)
+            control_refuse(waiter->request, ERROR_TIMEOUT, "run %s is still %s", guard->plan.settings.name,
+                           run_state_name(guard->run.state));
+        else
+            return false;
+        return true;
+    case CONTROL_EVENTS:
+        if (!ended && !late && guard->event_number <= waiter->after)
+            return false;
+        reply_events(guard, waiter->request, waiter->after);
+        return true;
+    default: /* logs */
+        if (!ended && !late && guard_log_end(guard) <= waiter->after)
+            return false;
+        reply_logs(guard, waiter->request, waiter->after);
+        return true;
+    }
+}
+
+void guard_control_changed(struct guard *guard)
+{
+    struct guard_waiter **link = &guard->waiters;
+    while (*link != NULL) {
+        struct guard_waiter *waiter = *link;
+        if (try_answer(guard, waiter)) {
+            *link = waiter->next;
+            free(waiter);
+        } else {
+            link = &waiter->next;
+        }
+    }
+    arm_timer(guard);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    guard_control_changed(timer->data);
+}
+
+static void arm_timer(struct guard *guard)
+{
+    uint64_t next = UINT64_MAX;
+    for (struct guard_waiter *waiter = guard->waiters; waiter != NULL; waiter = waiter->next)
+        next = waiter->until_ms < next ? waiter->until_ms : next;
+    if (uv_is_closing((uv_handle_t *)&guard->waiting))
+        return;
+    if (next == UINT64_MAX) {
+        uv_timer_stop(&guard->waiting);
+        return;
+    }
+    uint64_t now = guard_uptime_ms(guard);
+    guard->waiting.data = guard;
+    uv_timer_start(&guard->waiting, on_timer, next > now ? next - now : 0, 0);
+}
+
+static void add_waiter(struct guard *guard, struct control_request *request, uint64_t wait_ms, enum run_state state,
+                       uint64_t after)
+{
+    struct guard_waiter *waiter = memory_new(sizeof *waiter);
+    *waiter = (struct guard_waiter){guard->waiters, request, guard_uptime_ms(guard) + wait_ms, state, after};
+    guard->waiters = waiter;
+    guard_control_changed(guard);
+}
+
+/* ---- the methods ---- */
+
+/* False after the request was refused. */
+static bool number(struct control_request *request, const char *name, uint64_t fallback, uint64_t most,
+                   uint64_t *ret_value)
+{
+    struct error err = ERROR_INIT;
+    if (json_optional_u64(request->parameters, name, fallback, ret_value, &err) != ERROR_NONE) {
+        err.code = ERROR_BAD_VALUE;
+        control_fail(request, &err);
+        return false;
+    }
+    if (*ret_value > most)
+        *ret_value = most;
+    return true;
+}
+
+static bool flag(struct control_request *request, const char *name, bool *ret_value)
+{
+    struct error err = ERROR_INIT;
+    if (json_optional_bool(request->parameters, name, false, ret_value, &err) == ERROR_NONE)
+        return true;
+    err.code = ERROR_BAD_VALUE;
+    control_fail(request, &err);
+    return false;
+}
+
+static bool text(struct control_request *request, const char *name, const char **ret_text)
+{
+    struct error err = ERROR_INIT;
+    if (json_get_string(request->parameters, name, ret_text, &err) == ERROR_NONE)
+        return true;
+    err.code = ERROR_BAD_VALUE;
+    control_fail(request, &err);
+    return false;
+}
+
+static void on_status(struct control_request *request, void *user)
+{
+    reply_run(user, request);
+}
+
+static void on_wait(struct control_request *request, void *user)
+{
+    struct guard *guard = user;
+    const char *name;
+    uint64_t timeout_ms;
+    if (!text(request, "for", &name) || !number(request, "timeout_ms", 0, longest_wait_ms, &timeout_ms))
+        return;
+    enum run_state state = run_state_from_name(name);
+    if (state == RUN_STATES) {
+        control_refuse(request, ERROR_BAD_VALUE,
+                       "'%.40s' is no state; there are launching, loading, warming, verifying, "
+                       "armed, dumping, sealing, stopping, ended",
+                       name);
+        return;
+    }
+    add_waiter(guard, request, timeout_ms, state, 0);
+}
+
+static void on_events(struct control_request *request, void *user)
+{
+    uint64_t after, wait_ms;
+    if (number(request, "after", 0, UINT64_MAX, &after) && number(request, "wait_ms", 0, longest_wait_ms, &wait_ms))
+        add_waiter(user, request, wait_ms, RUN_STATES, after);
+}
+
+static void on_logs(struct control_request *request, void *user)
+{
+    uint64_t offset, wait_ms;
+    if (number(request, "offset", 0, UINT64_MAX, &offset) && number(request, "wait_ms", 0, longest_wait_ms, &wait_ms))
+        add_waiter(user, request, wait_ms, RUN_STATES, offset);
+}
+
+static void on_stop(struct control_request *request, void *user)
+{
+    struct guard *guard = user;
+    bool now;
+    if (!flag(request, "now", &now))
+        return;
+    char who[64];
+    snprintf(who, sizeof who, "uid %u (pid %d)", (unsigned)request->uid, (int)request->pid);
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_STOP, .now = now, .text = who});
+    struct json *result = json_object();
+    json_set_string(result, "state", run_state_name(guard->run.state));
+    control_reply(request, result);
+}
+
+static void on_pause(struct control_request *request, void *user)
+{
+    struct guard *guard = user;
+    unsigned slot = 0;
+    while (slot < RUN_PAUSERS_MAX && guard->pause_requests[slot] != NULL)
+        slot++;
+    if (slot == RUN_PAUSERS_MAX) {
+        control_refuse(request, ERROR_BUSY, "too many wait for this seal");
+        return;
+    }
+    guard->pause_requests[slot] = request;
+    guard->pause_numbers[slot] = ++guard->request_number;
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_PAUSE, .number = guard->pause_numbers[slot]});
+}
+
+/* ---- dump: the folder of the experiment must not be there; asked on libuv's pool, since the disk may be slow ---- */
+
+struct dump_look {
+    uv_fs_t look;
+    struct guard *guard;
+    struct control_request *request;
+    char experiment[SERVER_NAME_MAX];
+    bool hold, force;
+    uint64_t wait_idle_ms;
+};
+
+static void dump_looked(uv_fs_t *look)
+{
+    struct dump_look *dump = look->data;
+    struct guard *guard = dump->guard;
+    struct control_request *request = dump->request;
+    ssize_t result = look->result;
+    uv_fs_req_cleanup(look);
+    if (guard->finished) {
+        control_refuse(request, ERROR_STATE, "run %s has ended", guard->plan.settings.name);
+    } else if (result == 0) {
+        control_refuse(request, ERROR_EXISTS, "%s/%s is there already; choose another experiment name, or move it away",
+                       guard->plan.directory, dump->experiment);
+    } else if (result != UV_ENOENT) {
+        control_refuse(request, ERROR_SYSTEM, "%s/%s: %s", guard->plan.directory, dump->experiment,
+                       uv_strerror((int)result));
+    } else if (dump->hold && request->connection == NULL) {
+        control_refuse(request, ERROR_INTERRUPTED, "the client is gone");
+    } else if (guard->dump_request != NULL) {
+        control_refuse(request, ERROR_BUSY, "another dump is being prepared");
+    } else {
+        guard->dump_request = request;
+        guard->dump_number = ++guard->request_number;
+        guard->holder = dump->hold ? request->connection : NULL;
+        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_DUMP,
+                                              .number = guard->dump_number,
+                                              .text = dump->experiment,
+                                              .hold = dump->hold,
+                                              .force = dump->force,
+                                              .wait_idle_ms = dump->wait_idle_ms});
+    }
+    free(dump);
+}
+
+static void on_dump(struct control_request *request, void *user)
+{
+    struct guard *guard = user;
+    const char *experiment;
+    bool hold, force;
+    uint64_t wait_idle_ms;
+    if (!text(request, "experiment", &experiment) || !flag(request, "hold", &hold) || !flag(request, "force", &force) ||
+        !number(request, "wait_idle_ms", 30000, longest_wait_ms, &wait_idle_ms))
+        return;
+    if (!text_is_name(experiment)) {
+        control_refuse(request, ERROR_BAD_VALUE, "'%.80s' is no experiment name; expected 1 to 64 of A-Z a-z 0-9 . _ -",
+                       experiment);
+        return;
+    }
+    struct error err = ERROR_INIT;
+    struct list own = {0};
+    if (json_optional_list(request->parameters, "own_request_ids", &own, &err) != ERROR_NONE) {
+        err.code = ERROR_BAD_VALUE;
+        control_fail(request, &err);
+        return;
+    }
+    if (run_may_be_writing(&guard->run) || guard->dump_request != NULL) {
+        list_fini(&own);
+    } else {
+        list_fini(&guard->own_request_ids);
+        guard->own_request_ids = own;
+    }
+    struct dump_look *dump = memory_new(sizeof *dump);
+    *dump = (struct dump_look){
+        .guard = guard, .request = request, .hold = hold, .force = force, .wait_idle_ms = wait_idle_ms};
+    dump->look.data = dump;
+    text_copy(dump->experiment, sizeof dump->experiment, experiment);
+    char *path = memory_format("%s/%s", guard->plan.directory, experiment);
+    uv_fs_lstat(&guard->loop, &dump->look, path, dump_looked);
+    free(path);
+}
+
+static void gone(struct control_connection *connection, void *user)
+{
+    struct guard *guard = user;
+    if (connection != guard->holder)
+        return;
+    guard->holder = NULL;
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_HOLDER_GONE});
+    if (guard->dump_request != NULL && guard->run.dump_request == 0) {
+        control_refuse(guard->dump_request, ERROR_INTERRUPTED, "the client is gone");
+        guard->dump_request = NULL;
+    }
+}
+
+/* ---- answers of the machine ---- */
+
+static struct json *seal_result(const struct guard *guard)
+{
+    struct json *result = json_object();
+    const struct guard_seal *seal = &guard->seals[guard->seal_count - 1];
+    json_set_string(result, "experiment", seal->experiment);
+    json_set_string(result, "dir", guard->plan.directory);
+    json_set_bool(result, "complete", seal->complete);
+    json_set_list(result, "reasons", &seal->reasons);
+    json_set_u64(result, "ranks", seal->ranks);
+    json_set_u64(result, "steps", seal->steps);
+    json_set_u64(result, "files", seal->files);
+    json_set_u64(result, "bytes", seal->bytes);
+    return result;
+}
+
+void guard_control_reply(struct guard *guard, const struct run_effect *effect)
+{
+    struct control_request *request = NULL;
+    bool is_dump = guard->dump_request != NULL && effect->number == guard->dump_number;
+    if (is_dump) {
+        request = guard->dump_request;
+        guard->dump_request = NULL;
+    }
+    for (unsigned i = 0; i < RUN_PAUSERS_MAX && request == NULL; i++) {
+        if (guard->pause_requests[i] != NULL && guard->pause_numbers[i] == effect->number) {
+            request = guard->pause_requests[i];
+            guard->pause_requests[i] = NULL;
+        }
+    }
+    if (request == NULL)
+        return;
+    if (effect->code != ERROR_NONE) {
+        control_refuse(request, effect->code, "%s", effect->text);
+    } else if (is_dump) {
+        struct json *result = json_object();
+        json_set_string(result, "experiment", guard->run.experiment);
+        json_set_string(result, "dir", guard->plan.directory);
+        json_set_string(result, "url", guard->url);
+        json_set_u64(result, "ranks", guard->run.base.ranks);
+        control_reply(request, result);
+    } else {
+        control_reply(request, seal_result(guard));
+    }
+}
+
+enum error_code guard_control_start(struct guard *guard, struct error *err)
+{
+    struct control_options options = {
+        .path = guard->plan.control_path,
+        .program = "kldump-run " PACKAGE_VERSION,
+        .run = guard->plan.settings.name,
+        .owner = getuid(),
+        .handlers = {[CONTROL_STATUS] = on_status,
+                     [CONTROL_DUMP] = on_dump,
+                     [CONTROL_PAUSE] = on_pause,
+                     [CONTROL_STOP] = on_stop,
+                     [CONTROL_WAIT] = on_wait,
+                     [CONTROL_EVENTS] = on_events,
+                     [CONTROL_LOGS] = on_logs},
+        .gone = gone,
+        .user = guard,
+    };
+    return control_listen(&guard->loop, &options, &guard->control, err);
+}
+
+void guard_control_end(struct guard *guard)
+{
+    guard_control_changed(guard);
+    /* The machine has answered dumps and pauses; whatever came in between is told the same. */
+    if (guard->dump_request != NULL)
+        control_refuse(guard->dump_request, ERROR_STATE, "run %s has ended", guard->plan.settings.name);
+    guard->dump_request = NULL;
+    for (unsigned i = 0; i < RUN_PAUSERS_MAX; i++) {
+        if (guard->pause_requests[i] != NULL)
+            control_refuse(guard->pause_requests[i], ERROR_STATE, "run %s has ended", guard->plan.settings.name);
+        guard->pause_requests[i] = NULL;
+    }
+    list_fini(&guard->own_request_ids);
+}

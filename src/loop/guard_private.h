@@ -1,0 +1,183 @@
+/* The guard's own parts, shared by guard*.c only. All of it belongs to the loop thread. */
+#pragma once
+
+#include "base/buffer.h"
+#include "base/list.h"
+#include "conf/settings.h"
+#include "core/run.h"
+#include "loop/child.h"
+#include "loop/control.h"
+#include "loop/guard.h"
+#include "loop/output.h"
+#include "loop/transfers.h"
+#include "loop/watcher.h"
+#include "sys/keeper.h"
+#include "sys/sink.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct json;
+
+enum { GUARD_EVENTS_MAX = 1000, GUARD_HISTORY_MAX = 360, GUARD_SEALS_MAX = 256 };
+
+struct guard_event {
+    uint64_t number; /* from 1 */
+    int64_t wall_ms;
+    uint64_t uptime_ms;
+    enum run_level level;
+    enum run_note note;
+    char *text;
+};
+
+struct guard_seal {
+    char experiment[SERVER_NAME_MAX];
+    bool complete;
+    struct list reasons;
+    uint64_t ranks, steps, files, bytes;
+};
+
+struct guard_space_point {
+    uint64_t uptime_ms, free_bytes;
+};
+
+/* What is known before the server runs: guard_setup.c. */
+struct guard_plan {
+    struct settings settings;
+    bool has_settings;
+    bool from_daemon;        /* --plan: no terminal, answers on standard output */
+    struct list given;       /* CMD as given */
+    struct list argv;        /* what runs */
+    struct list environment; /* what it gets */
+    struct list notes;       /* what was added and why */
+    struct server_command command;
+    char version[64]; /* of the server as its interpreter tells; "" unknown */
+    char cookie[33];
+    bool no_cgroup; /* KLDUMP_NO_CGROUP: for tests of the keeper alone */
+    char *working_directory;
+    char *directory; /* of the dumps; absolute */
+    int directory_fd;
+    int lock_fd;
+    char *run_folder; /* RUNTIME/runs/NAME */
+    char *control_path, *record_path, *log_path, *temporary, *copy_path;
+    char *check_program; /* kldumpctl beside us */
+    uint64_t total_bytes, floor_bytes, free_at_start_bytes;
+    char owner[64];
+};
+
+struct guard {
+    struct guard_plan plan;
+    const struct server_operations *server;
+    uv_loop_t loop;
+    struct run run;
+    bool started, finished;
+    uint64_t started_ms; /* loop clock */
+    int64_t started_wall_ms;
+
+    uv_timer_t tick, heartbeat, waiting;
+    uv_poll_t keeper_poll;
+    uv_signal_t signals[3];
+    bool keeper_polled, handles_open;
+    unsigned depth; /* of guard_feed */
+    struct keeper keeper;
+    bool has_keeper;
+    bool keeper_gone;
+    pid_t main_pid;  /* of the server; 0: not yet */
+    int exit_status; /* as from waitpid, while exit_pending */
+    bool exit_pending, gone_pending;
+
+    struct transfers *transfers;
+    struct output *output;
+    struct sink *sink;      /* log, terminal, record */
+    struct sink *dump_sink; /* seals and the record's copy: the dump's filesystem may be slow or dead */
+    int log_target, out_target, err_target;
+    struct watcher *watcher;
+    struct control_server *control;
+    struct child *child; /* an audit under way */
+
+    /* where the server answers */
+    char url[96];             /* "http://127.0.0.1:30000", "" until known */
+    uint64_t question_number; /* of the question under way */
+    enum server_question question;
+    bool question_older;  /* the older way is being tried */
+    bool question_broken; /* it could not be sent: to be told */
+    uint64_t probe_seed;
+    bool listener_due; /* the answer to RUN_DO_FIND_LISTENER, to be told */
+    enum run_listener listener;
+    char listener_text[160];
+
+    /* the audit under way or done last */
+    uint64_t check_number;
+    bool check_probe, check_broken;
+    char check_experiment[SERVER_NAME_MAX];
+    struct audit_expected expected;
+    struct json *check_json; /* of the last audit; NULL: it failed */
+    struct audit audit;
+
+    struct control_connection *holder; /* who holds the dump */
+    struct control_request *dump_request, *pause_requests[RUN_PAUSERS_MAX];
+    uint64_t request_number;
+    uint64_t dump_number, pause_numbers[RUN_PAUSERS_MAX];
+    struct list own_request_ids;
+    struct guard_waiter *waiters;
+
+    struct guard_event *events; /* the newest GUARD_EVENTS_MAX */
+    size_t event_count;
+    uint64_t event_number;
+    struct guard_seal seals[GUARD_SEALS_MAX];
+    size_t seal_count;
+    struct guard_space_point history[GUARD_HISTORY_MAX];
+    size_t history_count;
+    uint64_t history_every_ms, history_next_ms;
+    bool record_due;
+    uint64_t record_ms; /* when it was handed over last */
+    bool floor_told, blind_told;
+
+    struct list last_lines; /* the newest lines of the server, for a start that fails */
+};
+
+/* guard.c */
+void guard_feed(struct guard *guard, const struct run_event *event);
+uint64_t guard_uptime_ms(const struct guard *guard);
+void guard_started(struct guard *guard, const struct keeper_message *message);
+
+/* guard_setup.c: fills guard->plan. On failure the plan may be part filled: guard_plan_fini. */
+enum error_code guard_setup(struct guard *guard, char **arguments, struct error *err);
+void guard_plan_fini(struct guard_plan *plan);
+
+/* guard_effects.c: carries out one effect of the machine. */
+void guard_effects_do(struct guard *guard, const struct run_effect *effect);
+
+/* guard_check.c: the audit child; the seal. */
+void guard_check_start(struct guard *guard, uint64_t number, const char *experiment, bool probe);
+void guard_check_seal(struct guard *guard);
+void guard_check_turn(struct guard *guard); /* tells what could not be told within a step of the machine */
+void guard_check_discard(struct guard *guard, const char *experiment);
+void guard_check_fini(struct guard *guard);
+
+/* guard_control.c: the control socket. */
+enum error_code guard_control_start(struct guard *guard, struct error *err);
+void guard_control_reply(struct guard *guard, const struct run_effect *effect); /* RUN_DO_REPLY */
+void guard_control_changed(struct guard *guard); /* the state or the events have changed: who waits may be answered */
+void guard_control_end(struct guard *guard);     /* answers everybody who still waits */
+
+/* guard_report.c: what is told. */
+void guard_report_note(struct guard *guard, enum run_level level, enum run_note note, const char *text);
+struct json *guard_report_run(struct guard *guard);                    /* the run object */
+struct json *guard_report_events(struct guard *guard, uint64_t after); /* array, numbers above `after` */
+void guard_report_record(struct guard *guard);                         /* hands the record to the sink */
+void guard_report_copy(struct guard *guard);                           /* and beside the dump */
+void guard_report_fini(struct guard *guard);
+
+/* guard_space.c: the watcher. */
+enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err);
+void guard_space_history(struct guard *guard);
+void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot); /* zero before the start */
+
+/* guard_server.c: questions over HTTP, the listener, the server's output. */
+void guard_server_ask(struct guard *guard, const struct run_effect *effect);
+void guard_server_find_listener(struct guard *guard);
+void guard_server_signal(struct guard *guard, enum keeper_kind kind);
+void guard_server_turn(struct guard *guard); /* as guard_check_turn */
+enum error_code guard_server_launch(struct guard *guard, struct error *err);

@@ -1,0 +1,384 @@
+/* Everything before the server is launched: settings, the command, the server's version, the dump folder and its space,
+ * the runtime folder. Each refusal is one error with what to do; nothing is left behind but folders that were made. */
+#include "loop/guard_private.h"
+#include "base/memory.h"
+#include "base/size.h"
+#include "base/text.h"
+#include "json/json.h"
+#include "loop/clock.h"
+#include "sys/file.h"
+#include "sys/listener.h"
+#include "sys/runtime.h"
+#include "sys/sibling.h"
+#include "sys/space.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PLAN_MAX = 4 * 1024 * 1024, VERSION_MAX = 4096 };
+static const uint64_t version_limit_ms = 30000;
+static const uint64_t small_tmpfs_bytes = 4ull << 30;
+
+/* ---- where the arguments come from ---- */
+
+static enum error_code read_standard_input(struct buffer *bytes, struct error *err)
+{
+    char part[65536];
+    ssize_t got;
+    while ((got = read(STDIN_FILENO, part, sizeof part)) > 0 && bytes->length < PLAN_MAX)
+        buffer_append(bytes, part, (size_t)got);
+    return got < 0 ? error_set_errno(err, ERROR_SYSTEM, errno, "the plan on standard input") : ERROR_NONE;
+}
+
+static enum error_code read_plan(struct guard_plan *plan, struct list *arguments, struct error *err)
+{
+    struct buffer bytes;
+    buffer_init(&bytes);
+    struct json *json = NULL;
+    const char *directory;
+    enum error_code code = read_standard_input(&bytes, err);
+    if (code == ERROR_NONE)
+        code = json_parse(bytes.data, bytes.length, PLAN_MAX, JSON_DEPTH, &json, err);
+    if (code == ERROR_NONE)
+        code = json_get_list(json, "arguments", arguments, err);
+    if (code == ERROR_NONE)
+        code = json_get_list(json, "environment", &plan->environment, err);
+    if (code == ERROR_NONE)
+        code = json_get_string(json, "directory", &directory, err);
+    if (code == ERROR_NONE) {
+        plan->working_directory = memory_copy(directory);
+        if (chdir(directory) != 0)
+            code = error_set_errno(err, ERROR_SYSTEM, errno, "working folder %s", directory);
+    }
+    json_free(json);
+    explicit_bzero(bytes.data, bytes.length);
+    buffer_fini(&bytes);
+    return code;
+}
+
+static enum error_code take_environment(struct guard_plan *plan, struct error *err)
+{
+    list_add_all(&plan->environment, environ);
+    char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "the working folder");
+    plan->working_directory = here;
+    return ERROR_NONE;
+}
+
+static enum error_code read_settings(struct guard_plan *plan, const struct list *arguments, struct error *err)
+{
+    struct settings_texts given = {0}, file = {0};
+    int rest = 0;
+    uint64_t randomness = 0;
+    if (getrandom(&randomness, sizeof randomness, 0) < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "random numbers");
+    settings_parse_arguments((int)arguments->count, arguments->items, &given, &rest);
+    const char *path = settings_config_path(&given);
+    enum error_code code = ERROR_NONE;
+    struct buffer bytes;
+    buffer_init(&bytes);
+    if (path != NULL)
+        code = file_read(path, SETTINGS_FILE_MAX, &bytes, err);
+    if (code == ERROR_NONE && path != NULL)
+        settings_parse_file(path, bytes.data, bytes.length, &file);
+    if (code == ERROR_NONE)
+        code = settings_resolve(&given, path != NULL ? &file : NULL, randomness, &plan->settings, err);
+    plan->has_settings = code == ERROR_NONE;
+    for (size_t i = (size_t)rest; code == ERROR_NONE && i < arguments->count; i++)
+        list_add(&plan->given, arguments->items[i]);
+    if (code == ERROR_NONE && plan->given.count == 0)
+        code = error_set(err, ERROR_USAGE,
+                         "no command after '--'; expected: run [OPTIONS] -- python3 -m sglang.launch_server ...");
+    buffer_fini(&bytes);
+    settings_texts_fini(&given);
+    settings_texts_fini(&file);
+    return code;
+}
+
+/* ---- the server's version, from the interpreter that CMD uses ---- */
+
+struct version_answer {
+    struct guard_plan *plan;
+    bool done;
+};
+
+static void version_done(const struct child_result *result, void *user)
+{
+    struct version_answer *answer = user;
+    answer->done = true;
+    size_t length = strcspn(result->output, "\r\n");
+    if (result->exit_code == 0 && length > 0)
+        text_clean(result->output, length, answer->plan->version, sizeof answer->plan->version);
+}
+
+static void ask_version(struct guard *guard)
+{
+    struct guard_plan *plan = &guard->plan;
+    struct list argv = {0};
+    struct error err = ERROR_INIT;
+    struct child *child;
+    guard->server->version_query(&plan->command, &argv);
+    struct version_answer answer = {plan, argv.count == 0};
+    struct child_request request = {.argv = list_vector(&argv),
+                                    .environment = list_vector(&plan->environment),
+                                    .output_max_bytes = VERSION_MAX,
+                                    .deadline_ms = version_limit_ms};
+    if (argv.count > 0 && child_start(&guard->loop, &request, version_done, &answer, &child, &err) != ERROR_NONE)
+        answer.done = true; /* the version stays unknown; prepare says what that means */
+    while (!answer.done)
+        uv_run(&guard->loop, UV_RUN_ONCE);
+    list_fini(&argv);
+}
+
+/* ---- the dump folder ---- */
+
+/* What kldump itself or a sealed dump leaves in a dump folder. */
+static bool is_ours(int folder_fd, const char *name)
+{
+    if (text_ends(name, ".kldump.json") || text_ends(name, ".kldump-run.json") || text_starts(name, "kldump-probe-"))
+        return true;
+    char seal[SERVER_NAME_MAX + 16];
+    return text_is_name(name) && snprintf(seal, sizeof seal, "%s.kldump.json", name) > 0 &&
+           faccessat(folder_fd, seal, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static enum error_code refuse_foreign_files(const struct guard_plan *plan, struct error *err)
+{
+    int fd = fcntl(plan->directory_fd, F_DUPFD_CLOEXEC, 3);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder == NULL)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", plan->directory);
+    enum error_code code = ERROR_NONE;
+    for (struct dirent *entry; code == ERROR_NONE && (entry = readdir(folder)) != NULL;) {
+        const char *name = entry->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || is_ours(fd, name))
+            continue;
+        char shown[80];
+        text_clean(name, strlen(name), shown, sizeof shown);
+        code = error_set(
+            err, ERROR_EXISTS,
+            "dump folder %s holds '%s', which is no sealed dump of kldump; a dump beside foreign files mixes runs: "
+            "give an empty folder with --dir",
+            plan->directory, shown);
+    }
+    closedir(folder);
+    return code;
+}
+
+/* mkdir -p, with the usual mode. */
+static enum error_code make_folders(const char *path, struct error *err)
+{
+    char *part = memory_copy(path);
+    enum error_code code = ERROR_NONE;
+    for (char *slash = strchr(part + 1, '/'); code == ERROR_NONE; slash = strchr(slash + 1, '/')) {
+        if (slash != NULL)
+            *slash = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            code = error_set_errno(err, ERROR_FORBIDDEN, errno, "folder %s cannot be made", part);
+        if (slash == NULL)
+            break;
+        *slash = '/';
+    }
+    free(part);
+    return code;
+}
+
+static enum error_code open_dump_folder(struct guard_plan *plan, struct error *err)
+{
+    const char *given = plan->settings.directory;
+    enum error_code code = make_folders(given, err);
+    if (code != ERROR_NONE)
+        return code;
+    plan->directory = realpath(given, NULL);
+    if (plan->directory == NULL)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", given);
+    plan->directory_fd = open(plan->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (plan->directory_fd < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", plan->directory);
+    if (faccessat(plan->directory_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        return error_set_errno(err, ERROR_FORBIDDEN, errno, "dump folder %s cannot be written", plan->directory);
+    return refuse_foreign_files(plan, err);
+}
+
+static enum error_code check_space(struct guard_plan *plan, struct error *err)
+{
+    struct space space;
+    char type_text[SPACE_TYPE_TEXT];
+    const char *type = space_type(plan->directory_fd, type_text);
+    char free_text[SIZE_TEXT], needed[SIZE_TEXT], floor[SIZE_TEXT];
+    enum error_code code = space_read(plan->directory_fd, &space, err);
+    if (code != ERROR_NONE)
+        return error_prefix(err, "free space of %s", plan->directory);
+    if (!space.measurable)
+        return error_set(err, ERROR_SPACE,
+                         "the filesystem of %s (%s) does not tell its free space: it cannot be guarded",
+                         plan->directory, type);
+    plan->total_bytes = space.total_bytes;
+    plan->free_at_start_bytes = space.free_bytes;
+    plan->floor_bytes = plan->settings.has_floor ? size_bytes(&plan->settings.floor, space.total_bytes)
+                                                 : space_default_floor(space.total_bytes);
+    if (!plan->settings.has_floor && strcmp(type, "tmpfs") == 0 && space.total_bytes < small_tmpfs_bytes)
+        return error_set(
+            err, ERROR_SPACE,
+            "%s is a tmpfs of %s; a dump fills that in a second: give another --dir, or say what must stay "
+            "free with --floor",
+            plan->directory, size_text(space.total_bytes, free_text));
+    if (space.free_bytes < space_start_level(plan->floor_bytes))
+        return error_set(
+            err, ERROR_SPACE,
+            "%s has %s free; a run with floor %s starts from %s on (floor + a quarter): make room, give another "
+            "--dir or a lower --floor",
+            plan->directory, size_text(space.free_bytes, free_text), size_text(plan->floor_bytes, floor),
+            size_text(space_start_level(plan->floor_bytes), needed));
+    return ERROR_NONE;
+}
+
+/* ---- the runtime folder ---- */
+
+/* The folder of the name; an older run's is taken over once nobody holds its lock. */
+static enum error_code take_run_folder(struct guard_plan *plan, const char *runtime, struct error *err)
+{
+    static const char *const leftovers[] = {"control", "record.json", "server.log", "server.log.1", "t"};
+    plan->run_folder = runtime_run_folder(runtime, plan->settings.name);
+    enum error_code code = file_make_private_folder(plan->run_folder, err);
+    if (code != ERROR_NONE)
+        return code;
+    char *lock = memory_format("%s/lock", plan->run_folder);
+    code = file_lock(lock, &plan->lock_fd, err);
+    free(lock);
+    if (code == ERROR_BUSY)
+        return error_set(err, ERROR_EXISTS,
+                         "a run named %s is live; choose another --name, or end it: kldumpctl stop %s",
+                         plan->settings.name, plan->settings.name);
+    for (size_t i = 0; code == ERROR_NONE && i < sizeof leftovers / sizeof leftovers[0]; i++) {
+        char *path = memory_format("%s/%s", plan->run_folder, leftovers[i]);
+        file_remove_all(path);
+        free(path);
+    }
+    return code;
+}
+
+static enum error_code open_run_folder(struct guard_plan *plan, struct error *err)
+{
+    char *runtime = NULL;
+    enum error_code code = runtime_directory(RUNTIME_MAKE, &runtime, err);
+    if (code == ERROR_NONE)
+        code = take_run_folder(plan, runtime, err);
+    free(runtime);
+    if (code != ERROR_NONE)
+        return code;
+    plan->control_path = memory_format("%s/control", plan->run_folder);
+    plan->record_path = memory_format("%s/record.json", plan->run_folder);
+    plan->log_path = memory_format("%s/server.log", plan->run_folder);
+    plan->temporary = memory_format("%s/t", plan->run_folder);
+    plan->copy_path = memory_format("%s/%s.kldump-run.json", plan->directory, plan->settings.name);
+    return file_make_private_folder(plan->temporary, err);
+}
+
+static enum error_code make_cookie(struct guard_plan *plan, struct error *err)
+{
+    unsigned char random[16];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "random numbers");
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(plan->cookie + 2 * i, 3, "%02x", random[i]);
+    return ERROR_NONE;
+}
+
+/* ---- all of it ---- */
+
+static enum error_code refuse_taken_port(const struct guard_plan *plan, struct error *err)
+{
+    struct listener found;
+    struct process_list nobody = {0};
+    if (plan->command.is_wrapper && !plan->command.port_given)
+        return ERROR_NONE;
+    enum error_code code = listener_find(0, plan->command.port, &nobody, &found, err);
+    if (code != ERROR_NONE || found.owner == LISTENER_NONE)
+        return code;
+    return error_set(err, ERROR_EXISTS,
+                     "port %u is held by pid %d (%.40s) already; stop that, or give CMD another --port",
+                     (unsigned)plan->command.port, (int)found.pid, found.comm);
+}
+
+static enum error_code find_programs(struct guard_plan *plan, struct error *err)
+{
+    plan->check_program = sibling_path("kldumpctl");
+    return plan->check_program != NULL
+               ? ERROR_NONE
+               : error_set(err, ERROR_INTERNAL, "kldumpctl is neither beside this program nor installed in %s",
+                           KLDUMP_BINDIR);
+}
+
+static enum error_code prepare_command(struct guard *guard, struct error *err)
+{
+    struct guard_plan *plan = &guard->plan;
+    ask_version(guard);
+    list_add_all(&plan->argv, plan->given.items);
+    struct server_launch launch = {plan->directory, "kldump-idle", plan->temporary};
+    return guard->server->prepare(&plan->command, plan->version, &launch, &plan->argv, &plan->environment, &plan->notes,
+                                  err);
+}
+
+enum error_code guard_setup(struct guard *guard, char **arguments, struct error *err)
+{
+    struct guard_plan *plan = &guard->plan;
+    struct list given = {0};
+    plan->directory_fd = plan->lock_fd = -1;
+    plan->from_daemon = arguments[0] != NULL && strcmp(arguments[0], "--plan") == 0 && arguments[1] == NULL;
+    const struct passwd *user = getpwuid(getuid());
+    snprintf(plan->owner, sizeof plan->owner, "%s", user != NULL ? user->pw_name : "?");
+    if (!plan->from_daemon)
+        list_add_all(&given, arguments);
+    enum error_code code = plan->from_daemon ? read_plan(plan, &given, err) : take_environment(plan, err);
+    if (code == ERROR_NONE)
+        code = read_settings(plan, &given, err);
+    list_fini(&given);
+    if (code == ERROR_NONE)
+        code = guard->server->read_command(&plan->given, &plan->environment, &plan->command, err);
+    if (code == ERROR_NONE)
+        code = refuse_taken_port(plan, err);
+    if (code == ERROR_NONE)
+        code = find_programs(plan, err);
+    if (code == ERROR_NONE)
+        code = make_cookie(plan, err);
+    if (code == ERROR_NONE)
+        code = open_dump_folder(plan, err);
+    if (code == ERROR_NONE)
+        code = check_space(plan, err);
+    if (code == ERROR_NONE)
+        code = open_run_folder(plan, err);
+    if (code == ERROR_NONE)
+        code = prepare_command(guard, err);
+    return code;
+}
+
+void guard_plan_fini(struct guard_plan *plan)
+{
+    char **const texts[] = {&plan->working_directory, &plan->directory,   &plan->run_folder,
+                            &plan->control_path,      &plan->record_path, &plan->log_path,
+                            &plan->temporary,         &plan->copy_path,   &plan->check_program};
+    struct list *const lists[] = {&plan->given, &plan->argv, &plan->environment, &plan->notes};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        free(*texts[i]);
+        *texts[i] = NULL;
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
+        list_fini(lists[i]);
+    server_command_fini(&plan->command);
+    if (plan->has_settings)
+        settings_fini(&plan->settings);
+    if (plan->directory_fd >= 0)
+        close(plan->directory_fd);
+    if (plan->lock_fd >= 0)
+        close(plan->lock_fd);
+}
