@@ -243,8 +243,7 @@ void dumper_set_name(const char *name)
 
 /* ------------------------------------------------------------------ files */
 
-/* mkdir -p; false leaves errno. */
-static bool make_folders(const char *path)
+bool dumper_make_folders(const char *path)
 {
     char partial[1200];
     snprintf(partial, sizeof partial, "%s", path);
@@ -390,7 +389,7 @@ static bool on_tensor(void *context, const struct forward_tensor *tensor)
     char folder[1200];
     if (!dumper_folder(folder, sizeof folder))
         return true;
-    if (is_true("enable_output_file") && !make_folders(folder)) {
+    if (is_true("enable_output_file") && !dumper_make_folders(folder)) {
         char detail[1400];
         snprintf(detail, sizeof detail, "[Errno %d] %s: '%s'", errno, strerror(errno), folder);
         return raise_in_forward(visit, "OSError: %.400s", detail);
@@ -406,21 +405,27 @@ static void reset_all(void)
     state.dump_index = 0;
 }
 
+static void reset_by_fault(void)
+{
+    if (faults_on(FAULTS_RESET_HOOKS) && state.hooks && state.dumped_passes >= faults_number(FAULTS_RESET_HOOKS))
+        reset_all();
+}
+
 bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
 {
     struct visit visit = {.pass = pass};
     bool raises = false;
     bool silent = faults_on(FAULTS_RANK_SILENT) && state.rank == state.ranks - 1;
     bool enabled = is_true("enable");
-    if (enabled && faults_on(FAULTS_RESET_HOOKS) && state.hooks &&
-        state.dumped_passes >= faults_number(FAULTS_RESET_HOOKS))
-        reset_all();
+    if (enabled)
+        reset_by_fault();
     if (state.hooks && !silent)
         forward_run(state.model, pass, state.rank, state.ranks, state.device, on_tensor, &visit);
     if (!visit.raised && may_enable(&raises) && enabled) {
         state.step++;
         state.dumped_passes++;
         log_dumper(state.rank, "step=%ld", state.step);
+        reset_by_fault();
     }
     *ret_message = state.message;
     return !visit.raised && !raises;

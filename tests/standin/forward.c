@@ -124,22 +124,23 @@ double forward_log_probability(const struct model *model, int64_t token, int64_t
     return next == forward_next_token(model, token, position) ? -0.125 - part : -5.0 - 8.0 * part;
 }
 
-static void append_number(struct text *out, enum torch_file_type type, float number)
+/* Exact in all three types: the numbers have few bits. */
+static void store_number(char *target, enum torch_file_type type, float number)
 {
     uint32_t bits;
     memcpy(&bits, &number, sizeof bits);
     if (type == TORCH_FILE_FLOAT32) {
-        text_bytes(out, &bits, sizeof bits);
+        memcpy(target, &bits, sizeof bits);
         return;
     }
-    uint16_t half = (uint16_t)(bits >> 16); /* exact for our numbers in bfloat16 */
+    uint16_t half = (uint16_t)(bits >> 16);
     if (type == TORCH_FILE_FLOAT16) {
         uint32_t exponent = bits >> 23 & 0xff;
         half = (uint16_t)(bits >> 16 & 0x8000);
         if (exponent != 0)
             half = (uint16_t)(half | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
     }
-    text_bytes(out, &half, sizeof half);
+    memcpy(target, &half, sizeof half);
 }
 
 static void append_row(const struct model *model, enum value value, int layer, int64_t token, int64_t position,
@@ -162,8 +163,10 @@ static void append_row(const struct model *model, enum value value, int layer, i
     value = origin(value, &layer);
     uint64_t seed = seed_of(value, layer, token, position, sharded ? rank : 0);
     int64_t next = value == VALUE_LOGITS ? forward_next_token(model, token, position) : -1;
+    size_t bytes = torch_file_item_bytes(shape->type);
+    char *row = text_extend(out, columns * bytes);
     for (size_t column = 0; column < columns; column++)
-        append_number(out, shape->type, (int64_t)column == next ? 6.0F : number_of(seed, column));
+        store_number(row + column * bytes, shape->type, (int64_t)column == next ? 6.0F : number_of(seed, column));
 }
 
 void forward_fill(const struct model *model, const struct forward_pass *pass, int rank, int ranks,

@@ -5,14 +5,12 @@
  */
 #include "helpers.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,9 +28,7 @@ enum { LIFE_S = 180, STORM_S = 60, BLOCK_BYTES = 8 << 20, TICK_MS = 5 };
 
 static bool folder_for_writing(char *folder, size_t size)
 {
-    if (!dumper_folder(folder, size))
-        return false;
-    return mkdir(folder, 0777) == 0 || errno == EEXIST;
+    return dumper_folder(folder, size) && dumper_make_folders(folder);
 }
 
 /* As much as the rate allows since `started`, in plain writes of at most a block. False: the disk is full. */

@@ -27,3 +27,15 @@ kldump_standin_SOURCES = \
     tests/standin/version.c tests/standin/version.h
 kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS)
 kldump_standin_LDADD = $(CJSON_LIBS) -lm
+EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/data/standin/rotary_emb.pt \
+    tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt
+dist_check_SCRIPTS += tests/standin/test_standin.py
+EXTRA_DIST += tests/standin/standin.py
+TESTS += tests/standin/test_standin.py
+
+check_PROGRAMS += tests/unit/test_torch_file
+TESTS += tests/unit/test_torch_file
+tests_unit_test_torch_file_SOURCES = tests/unit/test_torch_file.c \
+    tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
+tests_unit_test_torch_file_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
+tests_unit_test_torch_file_LDADD = $(CMOCKA_LIBS)

@@ -184,11 +184,13 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
     int64_t *positions = text_allocate(padded * sizeof positions[0]);
     int64_t lengths[BATCH_MAX], pool[BATCH_MAX], last[BATCH_MAX];
     const char *rids[BATCH_MAX];
+    bool known = true; /* an id beyond the vocabulary kills the server (SGLang 0.5.23, live) */
     size_t row = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct request *request = batch->requests[i];
         for (size_t j = 0; j < batch->spans[i]; j++, row++) {
             input_ids[row] = request->ids[request->computed + j];
+            known = known && input_ids[row] >= 0 && input_ids[row] < (int64_t)model->vocabulary;
             positions[row] = (int64_t)(request->computed + j);
         }
         lengths[i] = (int64_t)(request->computed + batch->spans[i]);
@@ -209,7 +211,9 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
         .last_rows = last,
         .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rids,
     };
-    bool ok = run_on_all_ranks(&pass, ret_error);
+    bool ok = known && run_on_all_ranks(&pass, ret_error);
+    if (!known)
+        *ret_error = "IndexError: index out of range in self";
     free(input_ids);
     free(positions);
     return ok;

@@ -57,13 +57,20 @@ static void reserve(struct text *text, size_t more)
     text->capacity = capacity;
 }
 
-void text_bytes(struct text *text, const void *bytes, size_t length)
+char *text_extend(struct text *text, size_t length)
 {
     reserve(text, length);
-    if (length > 0)
-        memcpy(text->data + text->length, bytes, length);
+    char *begin = text->data + text->length;
     text->length += length;
     text->data[text->length] = '\0';
+    return begin;
+}
+
+void text_bytes(struct text *text, const void *bytes, size_t length)
+{
+    char *begin = text_extend(text, length);
+    if (length > 0)
+        memcpy(begin, bytes, length);
 }
 
 void text_string(struct text *text, const char *string)
@@ -78,10 +85,7 @@ void text_byte(struct text *text, unsigned char byte)
 
 void text_repeat(struct text *text, unsigned char byte, size_t count)
 {
-    reserve(text, count);
-    memset(text->data + text->length, byte, count);
-    text->length += count;
-    text->data[text->length] = '\0';
+    memset(text_extend(text, count), byte, count);
 }
 
 static void little_endian(struct text *text, unsigned long long value, unsigned bytes)

@@ -20,6 +20,9 @@ void text_fini(struct text *text);
 /* Keeps the memory, drops the content. */
 void text_clear(struct text *text);
 
+/* Makes the text `length` bytes longer and returns where they begin; valid until the text grows again. */
+char *text_extend(struct text *text, size_t length);
+
 void text_bytes(struct text *text, const void *bytes, size_t length);
 void text_string(struct text *text, const char *string);
 void text_byte(struct text *text, unsigned char byte);

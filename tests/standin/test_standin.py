@@ -1,0 +1,462 @@
+#!/usr/bin/python3
+"""The stand-in server from outside: what a guard relies on, and that every fault does what its row says."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import standin  # noqa: E402
+from standin import StandIn, descendants, integers, member, wait_for  # noqa: E402
+
+DATA = Path(__file__).resolve().parent.parent / "data/standin"
+GRAPH_FILES = 13
+PASS_FILES = 123
+
+
+def names(file):
+    return [tuple(line.split()) for line in (DATA / file).read_text().splitlines()]
+
+
+def names_of(files):
+    return [(file.name,) if file.layer is None else (file.name, str(file.layer)) for file in files]
+
+
+def faults_in_table():
+    text = subprocess.run([standin.PROGRAM, "--help-faults"], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return {re.split("[:=]", line)[0] for line in text.splitlines()}
+
+
+class Files(unittest.TestCase):
+    def check_names(self, version, list_file, passes):
+        with StandIn(version=version) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.counters(), [(0, 0)])
+            server.dump()
+            wanted = names(list_file)
+            self.assertEqual(server.counters(), [(passes * len(wanted), passes)])
+            for step in range(passes):
+                found = [file for file in server.files() if file.step == step]
+                self.assertEqual(names_of(found), wanted)
+                self.assertEqual([file.index for file in found],
+                                 list(range(step * len(wanted) + 1, (step + 1) * len(wanted) + 1)))
+
+    def test_a_pass_writes_the_names_of_0_5_23(self):
+        self.check_names(None, "llama-3-layers-0.5.23.txt", 3)
+
+    def test_a_pass_writes_the_names_of_0_5_20_and_one_pass_more(self):
+        self.check_names("0.5.20", "llama-3-layers-0.5.20.txt", 4)
+
+    def test_decode_rows_are_those_of_the_prefill(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            answer = server.dump(tokens=4)[1]
+            whole = list(range(20, 32)) + answer["output_ids"]
+            self.assertEqual(server.request("POST", "/flush_cache")[0], 200)
+            server.configure(enable=True, exp_name="pre")
+            score = server.generate(rid="score", tokens=0, ids=whole, return_logprob=True, logprob_start_len=0)[1]
+            prefill = {(file.name, file.layer): file.path for file in server.files("pre")}
+            self.assertEqual(score["output_ids"], [])
+            for file in server.files():
+                if file.step == 0 or "layers" not in file.name and "embed" not in file.name:
+                    continue
+                row, all_rows = member(file.path, "data/0"), member(prefill[file.name, file.layer], "data/0")
+                at = (11 + file.step) * len(row)
+                self.assertEqual(row, all_rows[at:at + len(row)], file.path.name)
+
+    def test_embedding_depends_on_the_token_alone(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(ids=[7, 8, 7, 9, 7], tokens=1)
+            path = next(file.path for file in server.files() if file.name.endswith("embed_tokens.output"))
+            raw = member(path, "data/0")
+            rows = [raw[i * len(raw) // 5:(i + 1) * len(raw) // 5] for i in range(5)]
+            self.assertEqual(rows[0], rows[2])
+            self.assertEqual(rows[0], rows[4])
+            self.assertEqual(len({rows[0], rows[1], rows[3]}), 3)
+
+    def test_radix_cache_shortens_the_prefill(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            server.generate(rid="first")
+            answer = server.dump(rid="second")[1]
+            self.assertEqual(answer["meta_info"]["cached_tokens"], 11)
+            first = {file.name: file.path for file in server.files() if file.step == 0 and file.layer is None}
+            self.assertEqual(integers(first["input_ids"]), [31])
+            self.assertEqual(integers(first["positions"]), [11])
+            self.assertEqual(integers(first["seq_lens"]), [12])
+
+    def test_two_ranks_write_each_their_files(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--tp-size=2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [{}, {}]))
+            server.generate()
+            self.assertEqual(server.counters(), [(3 * PASS_FILES, 3)] * 2)
+            self.assertEqual(server.passes(), {(rank, step): PASS_FILES for rank in (0, 1) for step in range(3)})
+            titles = {process.title for process in descendants(server.child.pid)}
+            self.assertLessEqual({"sglang::scheduler_TP0", "sglang::scheduler_TP1", "sglang::detokenizer"}, titles)
+
+    def test_default_flags_replay_graphs(self):
+        with StandIn(arguments=()) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump()
+            self.assertEqual(server.counters(), [(GRAPH_FILES, 3)])
+            found = {file.name: file.path for file in server.files()}
+            self.assertEqual(len(found), GRAPH_FILES)
+            self.assertNotIn("rids", found)
+            server.configure(enable=True, exp_name="padded")
+            server.generate(rid="two", ids=range(100, 113), tokens=1)
+            padded = next(file.path for file in server.files("padded") if file.name == "input_ids")
+            self.assertEqual(integers(padded), [*range(100, 113), 0, 0, 0])
+            config = server.request("GET", "/server_info")[1]["cuda_graph_config"]
+            self.assertEqual((config["decode"]["backend"], config["prefill"]["backend"]), ("full", "breakable"))
+
+    def test_one_flag_for_both_graphs_or_one_for_each(self):
+        for arguments, counters in ((("--disable-cuda-graph",), (3 * PASS_FILES, 3)),
+                                    (("--disable-decode-cuda-graph",), (GRAPH_FILES + 2 * PASS_FILES, 3)),
+                                    (("--cuda-graph-backend-prefill=disabled",), (PASS_FILES, 3))):
+            with self.subTest(arguments=arguments), StandIn(arguments=arguments) as server:
+                self.assertTrue(server.ready(), server.log())
+                server.dump()
+                self.assertEqual(server.counters(), [counters])
+
+
+class SilentSettings(unittest.TestCase):
+    def test_a_port_that_is_not_reuse_has_no_route(self):
+        for port in (None, "40001", "-1"):
+            with self.subTest(port=port), StandIn(environment={"DUMPER_SERVER_PORT": port}) as server:
+                self.assertTrue(server.ready(), server.log())
+                self.assertEqual(server.request("POST", "/dumper/get_state"), (404, {"detail": "Not Found"}))
+
+    def test_a_bad_port_word_kills_the_scheduler(self):
+        with StandIn(environment={"DUMPER_SERVER_PORT": "reuse "}) as server:
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("Scheduler hit an exception", server.log())
+            self.assertIn("invalid literal for int() with base 10: 'reuse '", server.log())
+            self.assertIn("Received sigquit from a child process", server.log())
+
+    def test_modes(self):
+        for mode, files in (("all", PASS_FILES), ("core", 8), ("ALL", 8), ("off", 0), ("", 8)):
+            with self.subTest(mode=mode), StandIn(environment={"DUMPER_NON_INTRUSIVE_MODE": mode}) as server:
+                self.assertTrue(server.ready(), server.log())
+                server.dump(tokens=1)
+                self.assertEqual(server.counters(), [(files, 1)])
+
+    def test_enable_is_not_trimmed(self):
+        for word, steps in (("1", 8), ("True", 8), (" 1", 0), ("yes", 0)):
+            with self.subTest(word=word), StandIn(environment={"DUMPER_ENABLE": word}) as server:
+                self.assertTrue(server.ready(), server.log())
+                self.assertEqual(server.counters()[0][1], steps)  # the warm-up of eight tokens
+
+    def test_reset_takes_the_hooks_away(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.request("POST", "/dumper/reset"), (200, [{}]))
+            server.dump()
+            self.assertEqual(server.counters(), [(0, 3)])
+
+    def test_a_bad_filter_kills_the_server_in_the_next_pass(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp", filter="layer_id=[0-3]"), (200, [{}]))
+            with self.assertRaises(OSError):
+                server.generate()
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("SyntaxError: invalid syntax", server.log())
+
+    def test_filters(self):
+        for text, files in (("True", PASS_FILES), ("False", 0), ("name == 'rids'", 1), ("'mlp' in name", 24),
+                            ("layer_id in [0]", 32), ("layer_id is None or layer_id < 1", 55), ("step == 0", 0)):
+            with self.subTest(filter=text), StandIn() as server:
+                self.assertTrue(server.ready(), server.log())
+                server.configure(filter=text)
+                server.dump(tokens=1)
+                self.assertEqual(server.counters(), [(files, 1)])
+
+    def test_a_health_probe_is_a_pass_unless_switched_off(self):
+        for word, steps in (("0", 0), (None, 1)):
+            with self.subTest(word=word):
+                with StandIn(environment={"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": word}) as server:
+                    self.assertTrue(server.ready(), server.log())
+                    server.configure(enable=True, exp_name="exp")
+                    self.assertEqual(server.request("GET", "/health")[0], 200)
+                    self.assertEqual(server.counters(), [(steps * PASS_FILES, steps)])
+
+
+class Lives(unittest.TestCase):
+    def test_stages(self):
+        with StandIn(environment={"KLDUMP_STANDIN_START_MS": "400"}) as server:
+            self.assertTrue(wait_for(lambda: server.status("/model_info") == 200))
+            self.assertEqual([server.status(path) for path in ("/ping", "/ready", "/health")], [503] * 3)
+            self.assertEqual(server.request("POST", "/dumper/get_state")[0], 200)
+            self.assertTrue(server.ready())
+            self.assertEqual([server.status(path) for path in ("/ping", "/ready", "/health")], [200] * 3)
+
+    def test_tree_of_four_in_one_session(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            tree = descendants(server.child.pid)
+            self.assertEqual(len(tree), 3)
+            self.assertEqual({process.session for process in tree}, {server.child.pid})
+            self.assertEqual(len([1 for process in tree if "resource_tracker" in process.title]), 1)
+            environment = Path(f"/proc/{tree[1].pid}/environ").read_bytes()
+            self.assertIn(b"DUMPER_NON_INTRUSIVE_MODE=all", environment)
+
+    def test_killing_main_kills_the_tree_once_loaded(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            server.child.send_signal(signal.SIGKILL)
+            server.child.wait(10)
+            self.assertTrue(wait_for(lambda: not descendants()))
+
+    def orphans(self, server, kill):
+        quits = []
+        previous = signal.signal(signal.SIGQUIT, lambda *ignored: quits.append(1))
+        try:
+            if kill:
+                self.assertTrue(wait_for(lambda: len(descendants(server.child.pid)) == 3))
+                server.child.send_signal(signal.SIGKILL)
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertEqual(len(descendants()), 3)
+            self.assertTrue(wait_for(lambda: quits), "no SIGQUIT from the orphaned scheduler")
+            self.assertTrue(wait_for(lambda: len(descendants()) == 2))
+            titles = " ".join(process.title for process in descendants())
+            self.assertIn("sglang::detokenizer", titles)
+            self.assertIn("resource_tracker", titles)
+            self.assertIn("BrokenPipeError", server.log())
+        finally:
+            signal.signal(signal.SIGQUIT, previous)
+
+    def test_killing_main_while_loading_leaves_orphans(self):
+        with StandIn(environment={"KLDUMP_STANDIN_LOAD_MS": "800"}) as server:
+            self.orphans(server, kill=True)
+
+    def test_fault_orphans(self):
+        with StandIn("orphans", environment={"KLDUMP_STANDIN_LOAD_MS": "800"}) as server:
+            self.orphans(server, kill=False)
+
+    def test_term_while_loading_has_its_default_action(self):
+        with StandIn(environment={"KLDUMP_STANDIN_LOAD_MS": "800"}) as server:
+            self.assertTrue(wait_for(lambda: len(descendants(server.child.pid)) == 3))
+            server.child.terminate()
+            self.assertEqual(server.child.wait(10), -signal.SIGTERM)
+
+    def test_term_is_graceful_since_0_5_20(self):
+        for version, code in ((None, 0), ("0.5.16", -signal.SIGKILL)):
+            with self.subTest(version=version), StandIn(version=version) as server:
+                self.assertTrue(server.ready(), server.log())
+                server.child.terminate()
+                self.assertEqual(server.child.wait(10), code)
+                self.assertIn("SIGTERM received.", server.log())
+                self.assertIn("Gracefully exiting... Remaining number of requests 0.", server.log())
+                self.assertTrue(wait_for(lambda: not descendants()))
+
+    def test_term_waits_for_requests(self):
+        with StandIn(environment={"KLDUMP_STANDIN_STEP_MS": "50"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            client = os.fork()
+            if client == 0:
+                server.generate(rid="slow", tokens=20)
+                os._exit(0)
+            self.assertTrue(wait_for(lambda: server.log().count("Prefill batch") == 2))
+            server.child.terminate()
+            self.assertTrue(wait_for(lambda: "remaining_rids=['slow']" in server.log()))
+            self.assertEqual(server.status("/ready"), 503)
+            self.assertEqual(server.child.wait(10), 0)
+            os.waitpid(client, 0)
+
+    def test_a_killed_scheduler_is_noticed(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            scheduler = next(process for process in descendants() if process.title == "sglang::scheduler")
+            os.kill(scheduler.pid, signal.SIGKILL)
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertRegex(server.log(), r"Subprocess scheduler_0 \(pid=\d+\) crashed with exit code -9")
+            self.assertTrue(wait_for(lambda: not descendants()))
+
+    def test_unknown_flag(self):
+        for flag, version in (("--disable-piecewise-cuda-graph", None), ("--disable-prefill-cuda-graph", "0.5.12")):
+            with self.subTest(flag=flag), StandIn(arguments=(flag,), version=version) as server:
+                self.assertEqual(server.child.wait(10), 2)
+                self.assertTrue(server.log().rstrip().endswith(f"error: unrecognized arguments: {flag}"))
+
+    def test_version_as_the_guard_asks_it(self):
+        code = "import importlib.metadata as m; print(m.version('sglang'))"
+        out = subprocess.run([standin.PROGRAM, "-c", code], stdout=subprocess.PIPE, check=True, text=True).stdout
+        self.assertEqual(out, "0.5.23\n")
+
+    def test_keys(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--api-key", "one", "--admin-api-key=two")) as server:
+            self.assertTrue(server.ready(), server.log())
+
+            def status(path, key, method="POST"):
+                return server.request(method, path, {}, headers={"Authorization": f"Bearer {key}"} if key else {})[0]
+            self.assertEqual([status("/dumper/get_state", key) for key in (None, "one", "two")], [401, 401, 200])
+            self.assertEqual([status("/server_info", key, "GET") for key in (None, "one")], [401, 200])
+            self.assertEqual(status("/health", None, "GET"), 200)
+
+    def test_a_taken_port_is_found_after_loading(self):
+        with StandIn() as owner:
+            self.assertTrue(owner.ready(), owner.log())
+            owner.configure(enable=True, exp_name="exp")
+            with StandIn(arguments=("--port", str(owner.port))) as second:
+                self.assertEqual(second.child.wait(10), 3)
+                self.assertIn("address already in use", second.log())
+                self.assertIn("fired up and ready to roll", second.log())
+
+
+class Faults(unittest.TestCase):
+    """Each row of the table: fault -> counters of rank 0 after one request of three tokens while dumping."""
+
+    tested = {"orphans"}  # in Lives
+
+    def dump(self, faults, counters, **more):
+        self.tested.add(re.split("[=]", faults)[0])
+        with StandIn(faults, **more) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.answer = server.dump()[1]
+            self.assertEqual(server.counters(), counters, faults)
+            self.log = server.log()
+            self.info = server.request("GET", "/server_info")[1]
+            self.rids = b"".join(file.path.read_bytes() for file in server.files() if file.name == "rids")
+            self.sizes = [file.path.stat().st_size for file in server.files()]
+            return server.passes()
+
+    def backends(self):
+        return tuple(self.info["cuda_graph_config"][phase]["backend"] for phase in ("decode", "prefill"))
+
+    def test_graphs(self):
+        self.assertEqual(self.dump("graph-prefill", [(GRAPH_FILES + 2 * PASS_FILES, 3)])[0, 0], GRAPH_FILES)
+        self.assertEqual(self.backends(), ("disabled", "breakable"))
+        self.dump("graph-prefill=hidden", [(GRAPH_FILES + 2 * PASS_FILES, 3)])
+        self.assertEqual(self.backends(), ("disabled", "disabled"))
+        self.dump("graph-decode", [(PASS_FILES, 3)])
+        self.assertEqual(self.backends(), ("full", "disabled"))
+
+    def test_hooks(self):
+        self.assertEqual(self.dump("no-hooks", [(0, 3)]), {})
+        self.dump("mode-core", [(24, 3)])
+        self.dump("reset-hooks=1", [(0, 2)])
+        self.dump("rank-silent", [(3 * PASS_FILES, 3), (0, 3)], arguments=("--disable-cuda-graph", "--tp-size", "2"))
+        self.dump("no-rids", [(3 * (PASS_FILES - 1), 3)])
+
+    def test_passes(self):
+        self.dump("foreign-request", [(3 * PASS_FILES, 3)])
+        self.assertIn("#new-seq: 2", self.log)
+        self.dump("health-pass", [(4 * PASS_FILES, 4)])
+        self.assertIn(b"HEALTH_CHECK_", self.rids)
+        self.dump("extra-decode-pass", [(4 * PASS_FILES, 4)])
+        self.dump("cached-probe", [(3 * PASS_FILES, 3)])
+        self.assertEqual(self.answer["meta_info"]["cached_tokens"], 6)
+        self.dump("slow-dump=1", [(3 * PASS_FILES, 3)])
+
+    def test_failing_writes(self):
+        self.dump("failing-writes", [(3 * PASS_FILES, 3)])
+        self.assertEqual(len(self.sizes), 3 * PASS_FILES)
+        self.assertGreater(self.sizes.count(0), 50)
+        self.assertIn("when saving data, skip the tensor", self.log)
+
+    def ends(self, faults, code, text, **more):
+        self.tested.add(re.split("[=]", faults)[0])
+        with StandIn(faults, **more) as server:
+            self.assertEqual(server.child.wait(10), code, server.log())
+            self.assertIn(text, server.log())
+
+    def test_starts_that_fail(self):
+        self.ends("crash-loading", -signal.SIGKILL, "Received sigquit from a child process")
+        self.ends("exit-loading=7", 1, "died during initialization (exit code: 7)")
+        self.ends("bad-flag", 2, "unrecognized arguments: --disable-prefill-cuda-graph")
+        self.ends("fired-up-then-exit", 3, "fired up and ready to roll")
+
+    def test_starts_that_hang(self):
+        self.tested |= {"hang-loading", "hang-starting"}
+        with StandIn("hang-loading") as server:
+            self.assertFalse(server.ready(0.4))
+            self.assertEqual(server.status("/ping"), 0)
+        with StandIn("hang-starting") as server:
+            self.assertFalse(server.ready(0.4))
+            self.assertEqual(server.status("/ready"), 503)
+
+    def test_control_hang(self):
+        self.tested.add("control-hang")
+        with StandIn("control-hang") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.counters(), [(0, 0)])
+            server.configure(enable=True, exp_name="exp")
+            with self.assertRaises(OSError):
+                server.request("POST", "/dumper/get_state", timeout=0.3)
+            self.assertEqual(server.status("/ping"), 200)
+
+    def test_crash_on_dump(self):
+        self.tested.add("crash-on-dump")
+        with StandIn("crash-on-dump=1") as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            with self.assertRaises(OSError):
+                server.generate()
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertEqual(server.passes(), {(0, 0): PASS_FILES})
+
+    def test_ignore_term(self):
+        self.tested.add("ignore-term")
+        with StandIn("ignore-term") as server:
+            self.assertTrue(server.ready(), server.log())
+            os.killpg(server.child.pid, signal.SIGTERM)
+            time.sleep(0.3)  # nothing happens: there is no event to wait for
+            self.assertIsNone(server.child.poll())
+            self.assertEqual(len(descendants()), 4)
+
+    def test_fill(self):
+        self.tested |= {"fill", "fill-files"}
+        with StandIn("fill=2000000,fill-files=500") as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            folder = server.dumps / "exp"
+            big = folder / "standin-fill.bin"
+            self.assertTrue(wait_for(lambda: big.exists() and big.stat().st_size > 300000))
+            self.assertTrue(wait_for(lambda: len(list(folder.glob("standin-fill-*"))) > 50))
+            server.configure(enable=False)
+            time.sleep(0.05)
+            size = big.stat().st_size
+            self.assertLess(size, 20000000)
+            time.sleep(0.1)
+            self.assertEqual(big.stat().st_size, size)
+
+    def stray(self, fault, look):
+        self.tested.add(fault)
+        with StandIn(fault) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertTrue(wait_for(look(server)), descendants())
+            os.killpg(server.child.pid, signal.SIGKILL)
+            server.child.wait(10)
+
+    def test_stray_processes(self):
+        self.stray("setsid-child", lambda server: lambda: [
+            one for one in descendants() if one.title == "standin-helper" and one.session == one.pid])
+        self.stray("double-fork", lambda server: lambda: [
+            one for one in descendants() if one.title.startswith("[kworker") and one.parent == os.getpid()])
+        self.stray("stopped-child", lambda server: lambda: [
+            one for one in descendants() if one.title == "standin-stopped" and one.state == "T"])
+
+        # Each link of the chain is dead before a list of processes is read: what is seen are its remains.
+        self.stray("fork-storm", lambda server: lambda: len(
+            [one for one in descendants(zombies=True) if one.state == "Z" and one.session == server.child.pid]) > 3)
+
+    def test_unknown_fault_is_an_error(self):
+        with StandIn("no-such-fault") as server:
+            self.assertEqual(server.child.wait(10), 2)
+
+    def test_zz_every_row_was_tested(self):
+        self.assertEqual(faults_in_table() - self.tested, set())
+
+
+if __name__ == "__main__":
+    standin.become_subreaper()
+    result = unittest.main(verbosity=1, exit=False).result
+    bad = len(result.failures) + len(result.errors)
+    print(f"[  PASSED  ] {result.testsRun - bad} test(s).\n" + (f"[  FAILED  ] {bad} test(s).\n" if bad else ""), end="")
+    sys.exit(1 if bad else 0)
