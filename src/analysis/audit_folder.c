@@ -39,6 +39,8 @@ static void check_presence(struct audit_work *work)
         audit_reasons_add(&work->reasons, AUDIT_REASON_NAME, i == 0 ? table->malformed : 0, "%s",
                           text_clean(name, strlen(name), shown, sizeof shown));
     }
+    if (table->malformed > table->malformed_names.count)
+        audit_reasons_add(&work->reasons, AUDIT_REASON_NAME, 0, "%s", "");
     if (table->file_count > 0 || anything_ran(work->expected))
         return;
     if (table->folders.count > 0)

@@ -33,8 +33,10 @@ bool audit_reasons_wants(const struct audit_reasons *reasons, enum audit_reason 
 void audit_reasons_add(struct audit_reasons *reasons, enum audit_reason kind, uint64_t count, const char *format, ...)
 {
     reasons->kinds[kind].count += count;
-    if (!audit_reasons_wants(reasons, kind))
+    if (!audit_reasons_wants(reasons, kind)) {
+        reasons->kinds[kind].more = true;
         return;
+    }
     char text[1024];
     va_list arguments;
     va_start(arguments, format);
@@ -62,8 +64,7 @@ void audit_reasons_write(const struct audit_reasons *reasons, struct list *ret_l
         if (count > 1)
             buffer_format(&line, " (%" PRIu64 ")", count);
         if (reasons->kinds[i].examples > 0)
-            buffer_format(&line, ": %s%s", reasons->kinds[i].text.data,
-                          reasons->kinds[i].examples == EXAMPLES_KEPT && count > EXAMPLES_KEPT ? ", ..." : "");
+            buffer_format(&line, ": %s%s", reasons->kinds[i].text.data, reasons->kinds[i].more ? ", ..." : "");
         buffer_format(&line, "; %s", texts[i].remedy);
         list_add(ret_list, line.data);
         buffer_fini(&line);

@@ -172,7 +172,6 @@ static enum error_code read_batch(struct reader *reader, struct error *err)
 static enum error_code read_items(struct reader *reader, struct error *err)
 {
     for (;;) {
-        size_t before = reader->position;
         struct token token;
         if (!next(reader, &token) || token.op < 0)
             return bad(reader, "the list of strings is cut short", err);
@@ -182,13 +181,13 @@ static enum error_code read_items(struct reader *reader, struct error *err)
                 return code;
             continue;
         }
+        if (token.text == NULL)
+            return bad(reader, "the list holds something else than strings", err);
+        if (reader->position == reader->length)
+            return bad(reader, "the list of strings is cut short", err);
         /* A string that is not appended is the next key of the dict: the list has ended. */
-        bool single =
-            token.text != NULL && reader->position < reader->length && reader->bytes[reader->position] == OP_APPEND;
-        if (!single) {
-            reader->position = before;
-            return token.text != NULL ? ERROR_NONE : bad(reader, "the list holds something else than strings", err);
-        }
+        if (reader->bytes[reader->position] != OP_APPEND)
+            return ERROR_NONE;
         reader->position++;
         enum error_code code = add(reader, &token, err);
         if (code != ERROR_NONE)

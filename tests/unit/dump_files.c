@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MUST(condition)                                                                   \
-    do {                                                                                  \
-        if (!(condition)) {                                                               \
-            fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #condition);           \
-            abort();                                                                      \
-        }                                                                                 \
+#define MUST(condition)                                                         \
+    do {                                                                        \
+        if (!(condition)) {                                                     \
+            fprintf(stderr, "%s:%d: %s: %m\n", __FILE__, __LINE__, #condition); \
+            abort();                                                            \
+        }                                                                       \
     } while (0)
 
 static void number(struct buffer *out, uint64_t value, size_t bytes)
@@ -172,8 +172,8 @@ static void write_archive(const char *folder, char *name, const struct dump_file
     free(name);
 }
 
-void dump_files_tensor(const char *folder, uint64_t step, uint32_t rank, uint64_t dump_index, const char *name, int layer,
-                       size_t bytes)
+void dump_files_tensor(const char *folder, uint64_t step, uint32_t rank, uint64_t dump_index, const char *name,
+                       int layer, size_t bytes)
 {
     void *data = memory_new(bytes + 1);
     const struct dump_files_member members[] = {

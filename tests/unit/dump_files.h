@@ -30,8 +30,8 @@ void dump_files_write(const char *folder, const char *name, const void *bytes, s
 char *dump_files_name(uint64_t step, uint32_t rank, uint64_t dump_index, const char *name, int layer);
 
 /* Writes a dump file with a tensor of `bytes` bytes, or with request ids (NULL-terminated). */
-void dump_files_tensor(const char *folder, uint64_t step, uint32_t rank, uint64_t dump_index, const char *name, int layer,
-                       size_t bytes);
+void dump_files_tensor(const char *folder, uint64_t step, uint32_t rank, uint64_t dump_index, const char *name,
+                       int layer, size_t bytes);
 void dump_files_ids(const char *folder, uint64_t step, uint32_t rank, uint64_t dump_index, const char *const *ids);
 
 /* One whole pass of a model with `layers` layers: 7 files of the root, 2 for each layer, 2 at the end; `tokens` rows

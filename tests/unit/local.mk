@@ -1,5 +1,6 @@
 # tests/unit
 include tests/unit/loop.mk
+include tests/unit/check.mk
 
 check_PROGRAMS += tests/unit/test_json
 TESTS += tests/unit/test_json

@@ -1,0 +1,34 @@
+# Tests of `kldumpctl check`: archives, names, the audit, its JSON, the command.
+check_PROGRAMS += tests/unit/test_pt_zip
+TESTS += tests/unit/test_pt_zip
+tests_unit_test_pt_zip_SOURCES = tests/unit/test_pt_zip.c tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_pt_zip_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_pt_zip_LDADD = libpt.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_dump_name
+TESTS += tests/unit/test_dump_name
+tests_unit_test_dump_name_SOURCES = tests/unit/test_dump_name.c
+tests_unit_test_dump_name_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_dump_name_LDADD = libsglang.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_audit_folder
+TESTS += tests/unit/test_audit_folder
+tests_unit_test_audit_folder_SOURCES = tests/unit/test_audit_folder.c tests/unit/audit_dump.c tests/unit/audit_dump.h \
+    tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_audit_folder_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_audit_folder_LDADD = libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_audit_ending
+TESTS += tests/unit/test_audit_ending
+tests_unit_test_audit_ending_SOURCES = tests/unit/test_audit_ending.c tests/unit/audit_dump.c tests/unit/audit_dump.h \
+    tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_audit_ending_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_audit_ending_LDADD = libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_command_check
+TESTS += tests/unit/test_command_check
+tests_unit_test_command_check_SOURCES = tests/unit/test_command_check.c tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_command_check_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_command_check_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
+
+EXTRA_DIST += tests/data/README tests/data/graph-replay.tar.gz tests/data/one-pass.tar.gz
