@@ -115,7 +115,8 @@ static void append_flags(const char *rest, size_t length, struct buffer *text)
 {
     for (size_t i = 0; i < length;) {
         size_t word = i;
-        while (word < length && !isspace((unsigned char)rest[word]) && rest[word] != '=' && rest[word] != ',')
+        while (word < length && !isspace((unsigned char)rest[word]) && rest[word] != '=' && rest[word] != ',' &&
+               rest[word] != ':')
             word++;
         if (word - i > 2 && rest[i] == '-' && rest[i + 1] == '-')
             buffer_format(text, " %.*s", (int)(word - i), rest + i);

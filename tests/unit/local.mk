@@ -49,3 +49,50 @@ TESTS += tests/unit/test_sink
 tests_unit_test_sink_SOURCES = tests/unit/test_sink.c
 tests_unit_test_sink_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_sink_LDADD = libsys.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_sglang_command
+TESTS += tests/unit/test_sglang_command
+tests_unit_test_sglang_command_SOURCES = tests/unit/test_sglang_command.c
+tests_unit_test_sglang_command_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sglang_command_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_sglang_settings
+TESTS += tests/unit/test_sglang_settings
+tests_unit_test_sglang_settings_SOURCES = tests/unit/test_sglang_settings.c
+tests_unit_test_sglang_settings_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sglang_settings_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_sglang_answers
+TESTS += tests/unit/test_sglang_answers
+tests_unit_test_sglang_answers_SOURCES = tests/unit/test_sglang_answers.c
+tests_unit_test_sglang_answers_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -DTEST_DATA='"$(abs_srcdir)/tests/data"'
+tests_unit_test_sglang_answers_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_sglang_lines
+TESTS += tests/unit/test_sglang_lines
+tests_unit_test_sglang_lines_SOURCES = tests/unit/test_sglang_lines.c
+tests_unit_test_sglang_lines_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sglang_lines_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_sglang_probe
+TESTS += tests/unit/test_sglang_probe
+tests_unit_test_sglang_probe_SOURCES = tests/unit/test_sglang_probe.c
+tests_unit_test_sglang_probe_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sglang_probe_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+EXTRA_DIST += \
+    tests/data/answers/body-list-400.body \
+    tests/data/answers/disable-200.body \
+    tests/data/answers/enable-200.body \
+    tests/data/answers/flush-200.body \
+    tests/data/answers/generate-200.body \
+    tests/data/answers/generate-types-400.body \
+    tests/data/answers/get-load-404.body \
+    tests/data/answers/loads-200.body \
+    tests/data/answers/malformed-500.body \
+    tests/data/answers/notfound-404.body \
+    tests/data/answers/server-info-200.body \
+    tests/data/answers/starting-state-200.body \
+    tests/data/answers/state-after-200.body \
+    tests/data/answers/state-before-200.body \
+    tests/data/answers/state-during-200.body \
+    tests/data/answers/too-long-400.body \
+    tests/data/answers/unauthorized-401.body \
+    tests/data/answers/unknown-key-400.body \
+    tests/data/answers/unknown-method-400.body \
+    tests/data/answers/wrong-type-400.body
