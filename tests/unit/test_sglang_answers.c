@@ -179,13 +179,15 @@ static void test_real_refusals(void **state)
         {SERVER_PROBE, 400, "too-long-400.body", "longer than the model's context length"},
         {SERVER_PROBE, 400, "generate-types-400.body", "3 validation errors"},
         {SERVER_STATE, 404, "notfound-404.body", "DUMPER_SERVER_PORT was not 'reuse'"},
-        {SERVER_LOAD, 404, "get-load-404.body", "HTTP 404: Not Found"},
+        {SERVER_INFO, 404, "get-load-404.body", "HTTP 404: Not Found"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         read_file(rows[i].question, rows[i].status, rows[i].file);
         if (answer.ok || strstr(answer.problem, rows[i].problem) == NULL)
             fail_msg("%s: '%s'", rows[i].file, answer.problem);
     }
+    read_file(SERVER_LOAD, 404, "get-load-404.body"); /* a release without the route: not known, and no failure */
+    assert_true(answer.ok && !answer.load_known);
     read_text(SERVER_HEALTH, 503, "");
     assert_non_null(strstr(answer.problem, "not ready"));
     read_text(SERVER_FLUSH, 400, "Flush cache failed.\n");
