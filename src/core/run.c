@@ -6,6 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char *const state_texts[] = {
+#define X(constant, name, text) text,
+#include "core/run_states.def"
+#undef X
+};
+
 static const char *const state_names[] = {
 #define X(constant, name, text) name,
 #include "core/run_states.def"
@@ -78,7 +84,7 @@ void run_enter(struct run_context *c, enum run_state state, int step)
     if (run->state != state) {
         run->state = state;
         run->state_ns = c->now_ns;
-        run_note(c, RUN_INFO, RUN_NOTE_STATE, "%s", state_names[state]);
+        run_note(c, RUN_INFO, RUN_NOTE_STATE, "%s: %s", state_names[state], state_texts[state]);
     }
     run->step = step;
     run->waiting = false;

@@ -37,7 +37,8 @@ void run_start_started(struct run_context *c)
 void run_start_exec_failed(struct run_context *c)
 {
     int error = (int)c->event->number;
-    c->run->exit_code = error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_EXECUTE;
+    if (error != 0)
+        c->run->exit_code = error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_EXECUTE;
     run_message(c, "%s", c->event->text != NULL ? c->event->text : "CMD cannot be executed");
     run_end_fail(c, RUN_OUTCOME_START_FAILED);
 }

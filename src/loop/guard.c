@@ -124,6 +124,23 @@ static enum error_code start_sinks(struct guard *guard, struct error *err)
     return code;
 }
 
+/* What was set and added, in short: the record keeps each note with its reason. */
+static void tell_notes(struct guard *guard)
+{
+    struct buffer line;
+    buffer_init(&line);
+    for (size_t i = 0; i < guard->plan.notes.count; i++) {
+        const char *text = guard->plan.notes.items[i], *reason = strstr(text, ": ");
+        bool set = text_starts(text, "set "), first = i == 0;
+        buffer_text(&line, first ? "launch: " : set ? " " : ", ");
+        size_t skipped = set && !first ? strlen("set ") : 0;
+        buffer_append(&line, text + skipped, (reason != NULL ? (size_t)(reason - text) : strlen(text)) - skipped);
+    }
+    if (line.length > 0)
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, line.data);
+    buffer_fini(&line);
+}
+
 static void tell_plan(struct guard *guard)
 {
     const struct guard_plan *plan = &guard->plan;
@@ -131,8 +148,7 @@ static void tell_plan(struct guard *guard)
     snprintf(line, sizeof line, "run %s, dumps in %s: %s free, floor %s", plan->settings.name, plan->directory,
              size_text(plan->free_at_start_bytes, free_text), size_text(plan->floor_bytes, floor));
     guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, line);
-    for (size_t i = 0; i < plan->notes.count; i++)
-        guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, plan->notes.items[i]);
+    tell_notes(guard);
 }
 
 void guard_started(struct guard *guard, const struct keeper_message *message)
@@ -143,9 +159,7 @@ void guard_started(struct guard *guard, const struct keeper_message *message)
         cgroup_set_none(&guard->keeper.cgroup, strerror(message->cgroup_error));
     if (guard_space_start(guard, (uint64_t)message->kill_ns, &err) != ERROR_NONE) {
         /* without a watcher there is no run */
-        guard_report_note(guard, RUN_ERROR, RUN_NOTE_SPACE, err.message);
-        guard_feed(guard, &(struct run_event){
-                              .kind = RUN_EVENT_STOP, .now = true, .text = "kldump: free space cannot be watched"});
+        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .text = err.message});
         return;
     }
     struct watcher_snapshot snapshot;

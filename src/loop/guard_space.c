@@ -58,9 +58,27 @@ static void changed(void *user)
     }
 }
 
+/* The kill level lies above the floor by what the worst writer could write meanwhile; on a small disk that can be more
+ * than is free, and then the first look would kill a run that has written nothing. */
+static enum error_code refuse_small_disk(const struct guard *guard, const struct space_limits *limits,
+                                         struct error *err)
+{
+    char act[SIZE_TEXT], free_text[SIZE_TEXT], rate[SIZE_TEXT];
+    struct space_policy policy;
+    space_policy_init(&policy, limits);
+    if (policy.act_bytes < guard->plan.free_at_start_bytes)
+        return ERROR_NONE;
+    return error_set(
+        err, ERROR_SPACE,
+        "the kill level %s is above the %s that are free: it is the floor plus what a writer of %s/s writes until "
+        "everything is dead; give a larger --dir, a lower --floor, or a lower worst_rate in --config",
+        size_text(policy.act_bytes, act), size_text(guard->plan.free_at_start_bytes, free_text),
+        size_text(limits->worst_rate_bytes_per_s, rate));
+}
+
 enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err)
 {
-    uint64_t margin_ns = 4 * kill_ns > least_kill_ns ? 4 * kill_ns : least_kill_ns;
+    uint64_t margin_ns = 2 * kill_ns > least_kill_ns ? 2 * kill_ns : least_kill_ns;
     struct watcher_options options = {
         .limits = {guard->plan.floor_bytes, guard->plan.settings.worst_rate_bytes_per_s, margin_ns, 1000000,
                    1000000000},
@@ -73,7 +91,8 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
     if (guard->keeper.cgroup.kind != CGROUP_NONE)
         options.triggers[count++] = (struct watcher_trigger){watcher_pull_cgroup, &guard->keeper.cgroup.kill_fd};
     options.triggers[count] = (struct watcher_trigger){pull_keeper, &guard->keeper};
-    return watcher_start(&guard->loop, &options, &guard->watcher, err);
+    enum error_code code = refuse_small_disk(guard, &options.limits, err);
+    return code == ERROR_NONE ? watcher_start(&guard->loop, &options, &guard->watcher, err) : code;
 }
 
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot)
