@@ -7,9 +7,9 @@
 #include "base/text.h"
 #include "conf/settings.h"
 #include "ctl/command.h"
-#include "ctl/files.h"
 #include "ctl/follow.h"
 #include "ctl/show.h"
+#include "sys/file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static enum error_code check_settings(int argc, char **argv, struct error *err)
     if (path != NULL) {
         struct buffer bytes;
         buffer_init(&bytes);
-        code = files_read(path, SETTINGS_FILE_MAX, &bytes, err);
+        code = file_read(path, SETTINGS_FILE_MAX, &bytes, err);
         if (code == ERROR_NONE)
             settings_parse_file(path, bytes.data, bytes.length, &file);
         else

@@ -4,14 +4,12 @@
 #include "base/list.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "ctl/files.h"
+#include "sys/file.h"
+#include "sys/runtime.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,12 +29,17 @@ static void sleep_ms(long ms)
 static bool lock_is_held(const char *folder)
 {
     char *path = memory_format("%s/lock", folder);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (fd >= 0)
-        close(fd); /* and with it the lock, should we have got it */
+    bool held = file_is_locked(path);
     free(path);
     return held;
+}
+
+/* The runtime folder, or NULL in *ret_path where there is none: then nothing of ours has ever run. */
+static enum error_code own_runtime(char **ret_path, struct error *err)
+{
+    *ret_path = NULL;
+    enum error_code code = runtime_directory(RUNTIME_LOOK, ret_path, err);
+    return code == ERROR_NOT_FOUND ? ERROR_NONE : code;
 }
 
 static enum error_code read_record(const char *folder, const char *name, struct json **ret_record, struct error *err)
@@ -44,7 +47,7 @@ static enum error_code read_record(const char *folder, const char *name, struct 
     char *path = memory_format("%s/record.json", folder);
     struct buffer text;
     buffer_init(&text);
-    enum error_code code = files_read(path, RECORD_MAX, &text, err);
+    enum error_code code = file_read(path, RECORD_MAX, &text, err);
     if (code == ERROR_NOT_FOUND)
         code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
     else if (code == ERROR_NONE &&
@@ -84,7 +87,9 @@ static enum error_code reach(struct find *find, int64_t patience_ms, struct erro
 /* ERROR_NOT_FOUND: no such folder in the runtime folder. */
 static enum error_code reach_own(const char *runtime, const char *name, struct find *ret_find, struct error *err)
 {
-    struct find find = {.folder = memory_format("%s/runs/%s", runtime, name)};
+    if (runtime == NULL)
+        return ERROR_NOT_FOUND;
+    struct find find = {.folder = runtime_run_folder(runtime, name)};
     text_copy(find.name, sizeof find.name, name);
     enum error_code code = ERROR_NOT_FOUND;
     if (access(find.folder, F_OK) == 0)
@@ -104,6 +109,8 @@ static int skip_hidden(const struct dirent *entry)
 static void own_names(const char *runtime, struct list *names)
 {
     struct dirent **entries = NULL;
+    if (runtime == NULL)
+        return;
     char *path = memory_format("%s/runs", runtime);
     int count = scandir(path, &entries, skip_hidden, alphasort);
     for (int i = 0; i < count; i++) {
@@ -125,19 +132,18 @@ static bool may_use_system_daemon(void)
 enum error_code find_daemon(struct client **ret_client, struct error *err)
 {
     char *runtime = NULL;
-    enum error_code code = files_runtime_folder(&runtime, err);
+    enum error_code code = own_runtime(&runtime, err);
     if (code != ERROR_NONE)
         return code;
-    char *path = memory_format("%s/control", runtime);
-    code = client_connect(path, ret_client, err);
+    char *path = runtime != NULL ? memory_format("%s/control", runtime) : NULL;
+    code = path != NULL ? client_connect(path, ret_client, err) : ERROR_NO_RUN;
     if (code == ERROR_NO_RUN && may_use_system_daemon())
         code = client_connect(system_socket, ret_client, err);
     if (code == ERROR_NO_RUN)
-        code =
-            error_set(err, ERROR_NO_DAEMON,
-                      "kldumpd is not running (nobody listens on %s%s); start it, or use 'kldumpctl run', which needs "
-                      "no daemon",
-                      path, may_use_system_daemon() ? " or /run/kldump/control" : "");
+        code = error_set(err, ERROR_NO_DAEMON,
+                         "kldumpd is not running (nobody listens on %s); start it, or use 'kldumpctl run', which needs "
+                         "no daemon",
+                         path != NULL ? path : system_socket);
     free(path);
     free(runtime);
     return code;
@@ -196,7 +202,7 @@ static bool has_run(const struct json *runs, const char *name, const char *owner
 enum error_code find_all(struct json **ret_runs, struct error *err)
 {
     char *runtime = NULL;
-    enum error_code code = files_runtime_folder(&runtime, err);
+    enum error_code code = own_runtime(&runtime, err);
     if (code != ERROR_NONE)
         return code;
     struct json *runs = json_array(), *others = NULL, *run = NULL;
@@ -256,7 +262,7 @@ static enum error_code find_named(const char *name, struct find *ret_find, struc
     char *runtime = NULL;
     if (!text_is_name(name))
         return error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run; 'kldumpctl list' shows them", name);
-    enum error_code code = files_runtime_folder(&runtime, err);
+    enum error_code code = own_runtime(&runtime, err);
     if (code != ERROR_NONE)
         return code;
     code = reach_own(runtime, name, ret_find, err);
@@ -277,7 +283,7 @@ enum error_code find_run(const char *name, struct find *ret_find, struct error *
     size_t count = live_names(&names, only, sizeof only);
     enum error_code code;
     if (count == 0)
-        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that ended");
+        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
     else if (count > 1)
         code = error_set(err, ERROR_USAGE, "several runs are live, say which: %.400s", names.data);
     else

@@ -1,8 +1,8 @@
 /* Events and server output of a run: asked for where it lives, read from its folder where it does not. */
 #include "base/memory.h"
 #include "base/text.h"
-#include "ctl/files.h"
 #include "ctl/find.h"
+#include "sys/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ static enum error_code logs_of_dead(const struct find *find, uint64_t offset, st
     enum error_code code = ERROR_NONE;
     for (size_t i = 0; i < 2 && code == ERROR_NONE; i++) {
         char *path = memory_format("%s/%s", find->folder, names[i]);
-        code = files_read(path, LOG_MAX, &all, err);
+        code = file_read(path, LOG_MAX, &all, err);
         code = code == ERROR_NOT_FOUND ? ERROR_NONE : code;
         free(path);
     }

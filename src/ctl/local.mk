@@ -16,7 +16,6 @@ libctl_a_SOURCES = \
     src/ctl/command_stop.c \
     src/ctl/command_wait.c \
     src/ctl/commands.c \
-    src/ctl/files.c src/ctl/files.h \
     src/ctl/find.c src/ctl/find.h \
     src/ctl/find_text.c \
     src/ctl/follow.c src/ctl/follow.h \
