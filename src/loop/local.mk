@@ -7,15 +7,12 @@ libloop_a_SOURCES = \
     src/loop/control.c src/loop/control.h src/loop/control_private.h \
     src/loop/control_bind.c \
     src/loop/control_frame.c \
-    src/loop/guard.c src/loop/guard.h src/loop/guard_private.h \
-    src/loop/guard_check.c \
-    src/loop/guard_control.c \
-    src/loop/guard_effects.c \
-    src/loop/guard_log.c src/loop/guard_log.h \
-    src/loop/guard_report.c \
-    src/loop/guard_server.c \
-    src/loop/guard_setup.c \
-    src/loop/guard_space.c \
+    src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
+    src/loop/daemon_dead.c \
+    src/loop/daemon_peer.c src/loop/daemon_peer.h \
+    src/loop/daemon_relay.c \
+    src/loop/daemon_runs.c \
+    src/loop/daemon_start.c \
     src/loop/output.c src/loop/output.h \
     src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h

@@ -1,0 +1,145 @@
+/* Happy path: the runtime folder is made, its lock taken, the socket opened, systemd told; then the loop until a
+ * signal. At the end whoever still waits for an answer is told that the daemon ends, the socket is removed, every
+ * handle closed. The guards notice nothing.
+ *
+ * Another daemon holds the lock, the folder is not ours, the socket cannot be opened: one line, nothing is left. */
+#include "config.h"
+#include "loop/daemon.h"
+#include "base/memory.h"
+#include "loop/daemon_private.h"
+#include "sys/file.h"
+#include "sys/runtime.h"
+#include "sys/systemd.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { DRAIN_MS = 1000 };
+
+static void describe(const struct daemon *daemon, char *text, size_t size)
+{
+    struct list live = {0};
+    daemon_runs_names(daemon, true, &live);
+    snprintf(text, size, "%zu run%s live", live.count, live.count == 1 ? "" : "s");
+    list_fini(&live);
+}
+
+void daemon_tell(struct daemon *daemon)
+{
+    char text[64];
+    if (daemon->ending)
+        return;
+    describe(daemon, text, sizeof text);
+    systemd_notify_status(text);
+}
+
+/* ---- the end ---- */
+
+static void close_handles(struct daemon *daemon)
+{
+    for (size_t i = 0; daemon->signals_open && i < sizeof daemon->signals / sizeof daemon->signals[0]; i++)
+        uv_close((uv_handle_t *)&daemon->signals[i], NULL);
+    daemon->signals_open = false;
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *daemon = handle->data;
+    (void)number;
+    if (daemon->ending)
+        return;
+    daemon->ending = true;
+    systemd_notify_stopping("runs go on");
+    daemon_start_end(daemon);
+    daemon_relay_end(daemon);
+    control_close(daemon->control, DRAIN_MS, NULL, NULL);
+    close_handles(daemon);
+}
+
+/* ---- the start ---- */
+
+static enum error_code take_lock(struct daemon *daemon, struct error *err)
+{
+    char *path = memory_format("%s/control.lock", daemon->runtime);
+    enum error_code code = file_lock(path, &daemon->lock_fd, err);
+    free(path);
+    if (code == ERROR_BUSY)
+        code = error_set(err, ERROR_EXISTS, "another kldumpd serves %s already", daemon->runtime);
+    return code;
+}
+
+static enum error_code open_socket(struct daemon *daemon, struct error *err)
+{
+    char *path = memory_format("%s/control", daemon->runtime);
+    struct control_options options = {
+        .path = path,
+        .program = "kldumpd " PACKAGE_VERSION,
+        .owner = geteuid(),
+        .handlers = {[CONTROL_STATUS] = daemon_relay_request,
+                     [CONTROL_DUMP] = daemon_relay_request,
+                     [CONTROL_PAUSE] = daemon_relay_request,
+                     [CONTROL_STOP] = daemon_relay_request,
+                     [CONTROL_WAIT] = daemon_relay_request,
+                     [CONTROL_EVENTS] = daemon_relay_request,
+                     [CONTROL_LOGS] = daemon_relay_request,
+                     [CONTROL_START] = daemon_start_request,
+                     [CONTROL_LIST] = daemon_runs_list},
+        .gone = daemon_relay_gone,
+        .user = daemon,
+    };
+    enum error_code code = control_listen(&daemon->loop, &options, &daemon->control, err);
+    free(path);
+    return code;
+}
+
+static void watch_signals(struct daemon *daemon)
+{
+    static const int watched[] = {SIGTERM, SIGINT};
+    for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) {
+        uv_signal_init(&daemon->loop, &daemon->signals[i]);
+        daemon->signals[i].data = daemon;
+        uv_signal_start(&daemon->signals[i], on_signal, watched[i]);
+    }
+    daemon->signals_open = true;
+}
+
+static enum error_code begin(struct daemon *daemon, struct error *err)
+{
+    enum error_code code = runtime_directory(RUNTIME_MAKE, &daemon->runtime, err);
+    if (code == ERROR_NONE)
+        code = take_lock(daemon, err);
+    if (code == ERROR_NONE)
+        code = open_socket(daemon, err);
+    if (code != ERROR_NONE)
+        return code;
+    watch_signals(daemon); /* before anybody is told that we serve */
+    char text[64];
+    describe(daemon, text, sizeof text);
+    fprintf(stderr, "kldumpd: listening on %s/control; %s\n", daemon->runtime, text);
+    systemd_notify_ready(text);
+    return ERROR_NONE;
+}
+
+int daemon_main(void)
+{
+    struct daemon daemon = {.lock_fd = -1};
+    struct error err = ERROR_INIT;
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); /* there is nothing to read again, and the terminal's end is no reason to go */
+    int failure = uv_loop_init(&daemon.loop);
+    if (failure != 0) {
+        fprintf(stderr, "kldumpd: no event loop: %s\n", uv_strerror(failure));
+        return STATUS_INTERNAL;
+    }
+    enum error_code code = begin(&daemon, &err);
+    if (code != ERROR_NONE)
+        fprintf(stderr, "kldumpd: %s\n", err.message);
+    uv_run(&daemon.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&daemon.loop);
+    if (daemon.lock_fd >= 0)
+        close(daemon.lock_fd);
+    free(daemon.runtime);
+    return (int)error_status(code);
+}

@@ -1,0 +1,306 @@
+/* Happy path: the run is found by name (or as the only live one), its guard asked over a connection of its own, and the
+ * answer passed on as it is, errors too.
+ *
+ * The run has ended: daemon_dead.c answers.
+ * The guard is not there yet, or just going: its lock is held, its socket does not answer. Tried again until the lock
+ * is free (then: has ended) or the patience is over.
+ * The guard goes after it was asked: what it was asked may be done, so it is not asked a second time unless that only
+ * reads; the end of the run is waited for instead.
+ * It is silent: error timeout. Only the wait that the client asked for is granted on top.
+ *
+ * A dump with `hold` must end with the client: the connection to the guard is kept until the client's is gone, also
+ * after the answer. A client that goes earlier takes along what only it waited for; a pause or stop goes on. */
+#include "base/memory.h"
+#include "base/text.h"
+#include "json/json.h"
+#include "loop/clock.h"
+#include "loop/daemon_peer.h"
+#include "loop/daemon_private.h"
+#include "sys/runtime.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AGAIN_MS = 50, IDLE_WAIT_MS = 30000 };
+static const uint64_t longest_wait_ms = 24 * 3600000ull;
+
+struct daemon_relay {
+    struct daemon_relay *next, **link;
+    struct daemon *daemon;
+    struct daemon_peer *peer;          /* NULL: none now */
+    uv_timer_t timer;                  /* to try again */
+    struct control_request *request;   /* NULL once it is answered */
+    struct control_connection *client; /* NULL once it is gone */
+    bool holds, reads_only, asked;
+    uint64_t wait_ms;  /* that the client asked for */
+    uint64_t since_ms; /* when the guard did not answer for the first time; 0: it did */
+    uint64_t end_ms;   /* until when the client wants to wait */
+    char name[80];
+};
+
+static const struct {
+    const char *name;
+    bool reads_only;
+    const char *wait;   /* the parameter that grants time, or NULL */
+    uint64_t wait_ms;   /* without it */
+    bool without_limit; /* takes as long as the disk and the server take */
+} methods[CONTROL_METHODS] = {
+    [CONTROL_STATUS] = {"status", true, NULL, 0, false},
+    [CONTROL_DUMP] = {"dump", false, "wait_idle_ms", IDLE_WAIT_MS, true},
+    [CONTROL_PAUSE] = {"pause", false, NULL, 0, true},
+    [CONTROL_STOP] = {"stop", false, NULL, 0, false},
+    [CONTROL_WAIT] = {"wait", true, "timeout_ms", 0, false},
+    [CONTROL_EVENTS] = {"events", true, "wait_ms", 0, false},
+    [CONTROL_LOGS] = {"logs", true, "wait_ms", 0, false},
+};
+
+/* ---- the end of a relay ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void finish(struct daemon_relay *relay)
+{
+    *relay->link = relay->next;
+    if (relay->next != NULL)
+        relay->next->link = relay->link;
+    if (relay->peer != NULL)
+        daemon_peer_close(relay->peer);
+    uv_close((uv_handle_t *)&relay->timer, on_closed);
+}
+
+static void fail(struct daemon_relay *relay, const struct error *err)
+{
+    control_fail(relay->request, err);
+    finish(relay);
+}
+
+/* ---- the run has ended, or its guard does not answer ---- */
+
+static void answer_dead(struct daemon_relay *relay)
+{
+    struct control_request *request = relay->request;
+    if (relay->asked && request->method == CONTROL_STOP) {
+        struct json *result = json_object();
+        json_set_string(result, "state", "ended");
+        control_reply(request, result);
+    } else if (relay->asked && !relay->reads_only) {
+        control_refuse(request, ERROR_STATE, "run %s ended before it could answer", relay->name);
+    } else {
+        daemon_dead_answer(relay->daemon, relay->name, request);
+    }
+    finish(relay);
+}
+
+static void attempt(struct daemon_relay *relay);
+
+static void on_timer(uv_timer_t *timer)
+{
+    attempt(timer->data);
+}
+
+/* No answer; `why` it was. */
+static void again(struct daemon_relay *relay, const struct error *why)
+{
+    struct error err = *why;
+    uint64_t now_ms = clock_now_ms();
+    if (!daemon_runs_is_live(relay->daemon, relay->name)) {
+        answer_dead(relay);
+        return;
+    }
+    if (relay->since_ms == 0)
+        relay->since_ms = now_ms;
+    bool passing = why->code == ERROR_UNREACHABLE;
+    if (passing && now_ms - relay->since_ms < DAEMON_PATIENCE_MS) {
+        uv_timer_start(&relay->timer, on_timer, AGAIN_MS, 0);
+        return;
+    }
+    error_prefix(&err, "the guard of run %s", relay->name);
+    if (passing)
+        err.code = ERROR_TIMEOUT;
+    fail(relay, &err);
+}
+
+/* ---- the guard's news ---- */
+
+static void on_news(const struct daemon_peer_news *news, void *user)
+{
+    struct daemon_relay *relay = user;
+    if (news->ended) {
+        relay->peer = NULL;
+        relay->asked |= news->asked;
+        if (relay->request == NULL) /* a held dump whose guard is gone */
+            finish(relay);
+        else
+            again(relay, news->error);
+        return;
+    }
+    if (news->error != NULL) {
+        fail(relay, news->error);
+        return;
+    }
+    struct control_request *request = relay->request;
+    relay->request = NULL;
+    control_reply(request, json_copy(news->answer));
+    if (!relay->holds || relay->client == NULL)
+        finish(relay);
+}
+
+/* The request without what is for us, and with the time that is left. */
+static struct json *parameters_left(const struct daemon_relay *relay)
+{
+    const char *wait = methods[relay->request->method].wait;
+    struct json *left = json_object();
+    for (const struct json *m = json_first(relay->request->parameters); m != NULL; m = json_next(m))
+        if (strcmp(json_key(m), "run") != 0)
+            json_set_child(left, json_key(m), json_copy(m));
+    if (wait != NULL && json_member(left, wait) != NULL) {
+        uint64_t now_ms = clock_now_ms();
+        json_set_u64(left, wait, relay->end_ms > now_ms ? relay->end_ms - now_ms : 0);
+    }
+    return left;
+}
+
+static void attempt(struct daemon_relay *relay)
+{
+    if (!daemon_runs_is_live(relay->daemon, relay->name)) {
+        answer_dead(relay);
+        return;
+    }
+    if (relay->asked && !relay->reads_only) { /* not a second time: only its end is waited for */
+        struct error err = ERROR_INIT;
+        error_set(&err, ERROR_UNREACHABLE, "it closed the connection before it answered");
+        again(relay, &err);
+        return;
+    }
+    enum control_method method = relay->request->method;
+    char *folder = runtime_run_folder(relay->daemon->runtime, relay->name);
+    char *path = memory_format("%s/control", folder);
+    uint64_t answer_ms = methods[method].without_limit ? UINT64_MAX : relay->wait_ms + DAEMON_PATIENCE_MS;
+    relay->peer = daemon_peer_new(&relay->daemon->loop, path, methods[method].name, parameters_left(relay),
+                                  DAEMON_PATIENCE_MS, answer_ms, on_news, relay);
+    free(path);
+    free(folder);
+}
+
+/* ---- which run ---- */
+
+static void join(const struct list *names, char *text, size_t size)
+{
+    text[0] = '\0';
+    for (size_t i = 0, used = 0; i < names->count && used + 80 < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", names->items[i]);
+}
+
+static enum error_code find_only(const struct daemon *daemon, char *ret_name, size_t size, struct error *err)
+{
+    struct list live = {0};
+    char names[400];
+    enum error_code code = ERROR_NONE;
+    daemon_runs_names(daemon, true, &live);
+    join(&live, names, sizeof names);
+    if (live.count == 0)
+        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
+    else if (live.count > 1)
+        code = error_set(err, ERROR_USAGE, "several runs are live, say which: %s", names);
+    else
+        text_copy(ret_name, size, live.items[0]);
+    list_fini(&live);
+    return code;
+}
+
+static enum error_code find_named(const struct daemon *daemon, const char *name, char *ret_name, size_t size,
+                                  struct error *err)
+{
+    struct list live = {0};
+    char names[400], shown[80];
+    if (!text_is_name(name))
+        return error_set(err, ERROR_BAD_VALUE, "'%s' is no name of a run; 'kldumpctl list' shows them",
+                         text_clean(name, strlen(name), shown, sizeof shown));
+    if (daemon_runs_exists(daemon, name)) {
+        text_copy(ret_name, size, name);
+        return ERROR_NONE;
+    }
+    daemon_runs_names(daemon, true, &live);
+    join(&live, names, sizeof names);
+    error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %s", name, live.count > 0 ? names : "none");
+    list_fini(&live);
+    return ERROR_NO_RUN;
+}
+
+static enum error_code read_request(const struct daemon *daemon, const struct control_request *request,
+                                    struct daemon_relay *relay, struct error *err)
+{
+    const char *name, *wait = methods[request->method].wait;
+    enum error_code code = json_optional_string(request->parameters, "run", NULL, &name, err);
+    if (code == ERROR_NONE && request->method == CONTROL_DUMP)
+        code = json_optional_bool(request->parameters, "hold", false, &relay->holds, err);
+    if (code == ERROR_NONE && wait != NULL)
+        code = json_optional_u64(request->parameters, wait, methods[request->method].wait_ms, &relay->wait_ms, err);
+    if (code == ERROR_FORMAT)
+        code = err->code = ERROR_BAD_VALUE;
+    if (code != ERROR_NONE)
+        return code;
+    if (relay->wait_ms > longest_wait_ms)
+        relay->wait_ms = longest_wait_ms;
+    return name != NULL ? find_named(daemon, name, relay->name, sizeof relay->name, err)
+                        : find_only(daemon, relay->name, sizeof relay->name, err);
+}
+
+void daemon_relay_request(struct control_request *request, void *user)
+{
+    struct daemon *daemon = user;
+    struct error err = ERROR_INIT;
+    struct daemon_relay *relay = memory_new(sizeof *relay);
+    if (read_request(daemon, request, relay, &err) != ERROR_NONE) {
+        control_fail(request, &err);
+        free(relay);
+        return;
+    }
+    relay->daemon = daemon;
+    relay->request = request;
+    relay->client = request->connection;
+    relay->reads_only = methods[request->method].reads_only;
+    relay->end_ms = clock_now_ms() + relay->wait_ms;
+    relay->next = daemon->relays;
+    relay->link = &daemon->relays;
+    if (relay->next != NULL)
+        relay->next->link = &relay->next;
+    daemon->relays = relay;
+    uv_timer_init(&daemon->loop, &relay->timer);
+    relay->timer.data = relay;
+    attempt(relay);
+}
+
+void daemon_relay_gone(struct control_connection *connection, void *user)
+{
+    struct daemon *daemon = user;
+    struct error err = ERROR_INIT;
+    error_set(&err, ERROR_INTERRUPTED, "the client is gone");
+    for (struct daemon_relay *relay = daemon->relays, *next; relay != NULL; relay = next) {
+        next = relay->next;
+        if (relay->client != connection)
+            continue;
+        relay->client = NULL;
+        if (relay->request == NULL)
+            finish(relay); /* a held dump */
+        else if (relay->holds || relay->reads_only)
+            fail(relay, &err);
+    }
+}
+
+void daemon_relay_end(struct daemon *daemon)
+{
+    struct error err = ERROR_INIT;
+    error_set(&err, ERROR_INTERRUPTED, "kldumpd is ending; the run goes on");
+    for (struct daemon_relay *relay = daemon->relays, *next; relay != NULL; relay = next) {
+        next = relay->next;
+        if (relay->request != NULL)
+            fail(relay, &err);
+        else
+            finish(relay);
+    }
+}
