@@ -23,7 +23,6 @@ struct stream {
     enum output_stream name;
     uv_pipe_t pipe;
     bool opened, ended;
-    bool cut; /* the rest of this line is beyond OUTPUT_LINE_MAX */
     struct buffer line;
 };
 
@@ -47,7 +46,6 @@ static void end_line(struct stream *stream)
     if (stream->line.length > 0 && output->options.line != NULL)
         output->options.line(stream->name, stream->line.data, stream->line.length, output->options.user);
     buffer_clear(&stream->line);
-    stream->cut = false;
 }
 
 static size_t until_line_end(const char *data, size_t length)
@@ -63,9 +61,7 @@ static void split(struct stream *stream, const char *data, size_t length)
     while (length > 0 && !stream->output->closing) {
         size_t part = until_line_end(data, length);
         size_t left = OUTPUT_LINE_MAX - stream->line.length;
-        if (!stream->cut)
-            buffer_append(&stream->line, data, part < left ? part : left);
-        stream->cut |= part > left;
+        buffer_append(&stream->line, data, part < left ? part : left);
         if (part == length)
             return;
         end_line(stream);

@@ -131,6 +131,14 @@ static void test_fast_exit_loses_nothing(void **state)
     }
 }
 
+static void test_output_after_the_exit(void **state)
+{
+    struct fixture *f = *state;
+    struct child_request request = shell("(while kill -0 $$; do :; done 2>&-; echo late) & exit 0");
+    run(f, &request);
+    assert_string_equal(f->output, "late\n");
+}
+
 static void test_too_much_output(void **state)
 {
     struct fixture *f = *state;
@@ -261,6 +269,7 @@ int main(void)
         T(test_input_environment_directory),
         T(test_input_nobody_reads),
         T(test_fast_exit_loses_nothing),
+        T(test_output_after_the_exit),
         T(test_too_much_output),
         T(test_deadline_ends_the_group),
         T(test_grandchild_holds_the_pipe),

@@ -5,6 +5,7 @@
 #include "loop/clock.h"
 #include "loop/watcher.h"
 
+#include <dirent.h>
 #include <pthread.h>
 
 enum { SCRIPT = 16 };
@@ -133,6 +134,8 @@ static int teardown(void **state)
         assert_true(f->ended);
     }
     loop_end(&f->loop);
+    pthread_mutex_lock(&f->mutex); /* after the last unlock of a thread that nobody could join */
+    pthread_mutex_unlock(&f->mutex);
     pthread_cond_destroy(&f->changed_condition);
     pthread_mutex_destroy(&f->mutex);
     free(f);
@@ -275,9 +278,20 @@ static void test_blocked_reading_blocks_nothing_else(void **state)
     assert_int_equal(f->pulls, 1);
 }
 
+static int threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+    while (readdir(folder) != NULL)
+        count++;
+    closedir(folder);
+    return count;
+}
+
 static void test_close_leaves_a_blocked_reading_behind(void **state)
 {
     struct fixture *f = *state;
+    int before = threads();
     f->block_at = 2;
     START(f, 90000, 1000);
     wait_for_reads(f, 2);
@@ -288,11 +302,26 @@ static void test_close_leaves_a_blocked_reading_behind(void **state)
     uv_run(&f->loop, UV_RUN_NOWAIT);
     assert_int_equal(uv_loop_alive(&f->loop), 0);
     release(f); /* at the floor; but the run is over */
-    uint64_t end = loop_now_ms() + 300;
-    while (loop_now_ms() < end)
-        loop_turn(&f->loop, -1);
+    uint64_t end = loop_now_ms() + LOOP_PATIENCE_MS;
+    while (threads() > before && loop_now_ms() < end)
+        poll(NULL, 0, 1);
+    assert_int_equal(threads(), before);
     assert_int_equal(f->pulls, 0);
     assert_int_equal(f->reads, 2);
+}
+
+static void test_close_between_the_two_looks(void **state)
+{
+    struct fixture *f = *state;
+    f->block_at = 2; /* the second look at the floor */
+    START(f, 1000);
+    wait_for_reads(f, 2);
+    watcher_close(f->watcher, 5000, on_closed, f);
+    f->watcher = NULL;
+    release(f);
+    loop_until(&f->loop, &f->closed);
+    assert_true(f->ended);
+    assert_int_equal(f->pulls, 0);
 }
 
 static void test_close_at_once(void **state)
@@ -349,6 +378,7 @@ int main(void)
         T(test_look_now),
         T(test_blocked_reading_blocks_nothing_else),
         T(test_close_leaves_a_blocked_reading_behind),
+        T(test_close_between_the_two_looks),
         T(test_close_at_once),
         cmocka_unit_test(test_cgroup_trigger),
         cmocka_unit_test(test_clock_text),
