@@ -276,6 +276,7 @@ static void test_redact(void **state)
         {"sglang serve --ssl-keyfile f --ssl-keyfile-password K",
          "sglang serve --ssl-keyfile f --ssl-keyfile-password ***"},
         {"sglang serve --api-key --api-key", "sglang serve --api-key ***"},
+        {"sglang serve --api-key --api-key tail", "sglang serve --api-key *** tail"},
         {"sglang serve --api-key", "sglang serve --api-key"},
         {"sglang serve --port 1", "sglang serve --port 1"},
     };
