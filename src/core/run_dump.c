@@ -44,10 +44,8 @@ static void prepare_failed(struct run_context *c, enum error_code code, const ch
 void run_dump_cancelled(struct run_context *c)
 {
     struct run *run = c->run;
-    if (run->dump_request == 0 || !run->hold)
-        return;
-    run->dump_request = 0; /* nobody is left to answer */
-    run_enter(c, RUN_ARMED, STEP_NONE);
+    if (run->dump_request != 0 && run->hold)
+        prepare_failed(c, ERROR_INTERRUPTED, "the client is gone");
 }
 
 void run_dump_answer_armed(struct run_context *c)
@@ -169,6 +167,8 @@ void run_dump_holder_gone(struct run_context *c)
     struct run *run = c->run;
     if (!run->hold)
         return;
+    if (run->dump_request != 0)
+        run_reply(c, run->dump_request, ERROR_INTERRUPTED, "the client is gone");
     run->dump_request = 0;
     run_note(c, RUN_WARN, RUN_NOTE_DUMP, "the command that asked for dump %s is gone: dumping is switched off",
              run->experiment);

@@ -70,10 +70,14 @@ static uint64_t next_interval(const struct space_policy *policy, uint64_t free_b
 void space_policy_look(struct space_policy *policy, const struct space_reading *reading,
                        struct space_decision *ret_decision)
 {
-    *ret_decision = (struct space_decision){SPACE_UNMEASURABLE, policy->limits.min_interval_ns * 10, 0, UINT64_MAX};
+    *ret_decision = (struct space_decision){SPACE_UNMEASURABLE, policy->limits.max_interval_ns, 0, UINT64_MAX};
     if (!reading->measurable) {
-        if (ret_decision->interval_ns > policy->limits.max_interval_ns)
-            ret_decision->interval_ns = policy->limits.max_interval_ns;
+        /* What would be left if the worst writer had been at it since the last reading that told anything. */
+        if (policy->last.at_ns != 0) {
+            uint64_t written = number_scale(policy->limits.worst_rate_bytes_per_s,
+                                            number_subtract(reading->at_ns, policy->last.at_ns), second_ns);
+            ret_decision->interval_ns = next_interval(policy, number_subtract(policy->last.free_bytes, written));
+        }
         return;
     }
     note_peak(policy, reading);

@@ -324,10 +324,6 @@ static void gone(struct control_connection *connection, void *user)
         return;
     guard->holder = NULL;
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_HOLDER_GONE});
-    if (guard->dump_request != NULL && guard->run.dump_request == 0) {
-        control_refuse(guard->dump_request, ERROR_INTERRUPTED, "the client is gone");
-        guard->dump_request = NULL;
-    }
 }
 
 /* ---- answers of the machine ---- */
