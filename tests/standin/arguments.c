@@ -173,6 +173,15 @@ static void resolve_graphs(struct arguments *arguments)
     }
 }
 
+/* Faults that are not hidden are what the server itself believes. */
+static void apply_graph_faults(struct arguments *arguments)
+{
+    if (faults_on(FAULTS_GRAPH_DECODE) && strcmp(faults_value(FAULTS_GRAPH_DECODE), "hidden") != 0)
+        arguments->decode_graph = "full";
+    if (faults_on(FAULTS_GRAPH_PREFILL) && strcmp(faults_value(FAULTS_GRAPH_PREFILL), "hidden") != 0)
+        arguments->prefill_graph = version_rules()->separate_graph_phases ? "breakable" : "tc_piecewise";
+}
+
 void arguments_parse(struct arguments *arguments, int count, char **given)
 {
     read_all(count, given);
@@ -199,4 +208,5 @@ void arguments_parse(struct arguments *arguments, int count, char **given)
     arguments->radix_cache = !arguments_given("--disable-radix-cache", NULL);
     arguments->overlap = !arguments_given("--disable-overlap-schedule", NULL);
     resolve_graphs(arguments);
+    apply_graph_faults(arguments);
 }

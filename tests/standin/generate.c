@@ -22,6 +22,7 @@ struct job {
     bool single;     /* one object as answer, not an array */
     cJSON *requests; /* for the scheduler */
     double begun;
+    int client_fd;
     struct text refusal; /* not empty: 400 with this text */
 };
 
@@ -324,7 +325,13 @@ static void run(struct job *job, struct http_response *response)
     cJSON *message = cJSON_CreateObject();
     cJSON_AddStringToObject(message, "op", "generate");
     cJSON_AddItemToObject(message, "requests", cJSON_Duplicate(job->requests, true));
-    cJSON *reply = server_ask(message);
+    cJSON *reply = server_ask_for(message, job->client_fd);
+    if (reply == NULL) {
+        log_line("[http_server] Error: Request is disconnected from the client side (type 1). Abort request");
+        cJSON_ArrayForEach(request, job->requests) server_request_end(rid_of(request));
+        response->status = 400;
+        return;
+    }
     cJSON *answers = cJSON_GetObjectItemCaseSensitive(reply, "answers");
     cJSON *list = cJSON_CreateArray();
     const char *rejection = NULL;
@@ -350,7 +357,7 @@ static void run(struct job *job, struct http_response *response)
 
 void generate_handle(const struct http_request *request, struct http_response *response)
 {
-    struct job job = {.begun = knobs_seconds()};
+    struct job job = {.begun = knobs_seconds(), .client_fd = request->client_fd};
     text_init(&job.refusal);
     if (strncasecmp(request->content_type, "application/json", 16) != 0) {
         refuse_body(response, "{'type': 'dataclass_type', 'loc': ('body',), 'msg': 'Input should be a dictionary or an "

@@ -170,6 +170,7 @@ static bool serve_one(struct connection *connection, struct text *input)
     struct http_request *request = text_allocate(sizeof *request);
     struct http_response *response = text_allocate(sizeof *response);
     memcpy(request->client, connection->client, sizeof request->client);
+    request->client_fd = connection->fd;
     int found = read_request(connection->fd, input, request);
     bool keep = false;
     if (found > 0) {

@@ -15,6 +15,7 @@ struct http_request {
     char authorization[512];
     char host[256];
     char client[80]; /* 127.0.0.1:41234 */
+    int client_fd;
     bool keep_alive;
     struct text body;
 };

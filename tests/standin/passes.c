@@ -291,6 +291,35 @@ static void settle(struct request **list, struct request *request)
     request_free(request);
 }
 
+static void drop(struct request **list, long call)
+{
+    while (*list != NULL) {
+        struct request *request = *list;
+        if (request->call != call) {
+            list = &request->next;
+            continue;
+        }
+        *list = request->next;
+        request_give_slot(request);
+        request_free(request);
+    }
+}
+
+void passes_abort(long call)
+{
+    drop(&waiting, call);
+    drop(&running, call);
+    for (struct call **at = &calls; *at != NULL; at = &(*at)->next) {
+        struct call *found = *at;
+        if (found->id != call)
+            continue;
+        *at = found->next;
+        cJSON_Delete(found->answers);
+        free(found);
+        return;
+    }
+}
+
 /* ------------------------------------------------------------------ prefill and decode */
 
 static void start_prefill(struct request *request)
@@ -335,18 +364,25 @@ static const char *graph_name(bool decode)
     return strcmp(graph, "disabled") != 0 ? "True" : "False";
 }
 
+/* Printed when the pass is over: a pass that raises leaves no such line. */
+static void log_prefill(const struct batch *batch, size_t cached, size_t running_before)
+{
+    size_t tokens = 0;
+    for (size_t i = 0; i < batch->count; i++)
+        tokens += batch->spans[i];
+    log_line("Prefill batch, #new-seq: %zu, #new-token: %zu, #cached-token: %zu, token usage: 0.00, #running-req: %zu, "
+             "#queue-req: 0, #pending-token: 0, %s graph: %s, input throughput (token/s): 4.71",
+             batch->count, tokens, cached, running_before, strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda",
+             graph_name(false));
+}
+
 static bool prefill(const char **ret_error)
 {
     struct batch batch = {.count = 0};
-    size_t cached = pick_waiting(&batch), tokens = 0;
-    for (size_t i = 0; i < batch.count; i++)
-        tokens += batch.spans[i];
-    log_line("Prefill batch, #new-seq: %zu, #new-token: %zu, #cached-token: %zu, token usage: 0.00, #running-req: %zu, "
-             "#queue-req: 0, #pending-token: 0, %s graph: %s, input throughput (token/s): 4.71",
-             batch.count, tokens, cached, count_running(), strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda",
-             graph_name(false));
+    size_t cached = pick_waiting(&batch), before = count_running();
     if (!run_batch(&batch, false, ret_error))
         return false;
+    log_prefill(&batch, cached, before);
     for (size_t i = 0; i < batch.count; i++) {
         struct request *request = batch.requests[i];
         request->computed += batch.spans[i];

@@ -16,6 +16,9 @@ void passes_init(const struct arguments *arguments, const struct model *model, s
 /* A generate message: its requests wait for the next prefill. A health probe is swallowed while others run. */
 void passes_accept(long id, const cJSON *message);
 
+/* The requests of that message are dropped between two passes, without an answer. */
+void passes_abort(long call);
+
 bool passes_busy(void);
 
 /* At most one forward pass. False: an exception, *ret_error is its text. */

@@ -150,12 +150,15 @@ void request_cache_clear(void)
 
 /* ------------------------------------------------------------------ answer */
 
-static void add_logprob(cJSON *list, const struct request *request, const struct model *model, size_t at)
+/* The first entry of the input has none, wherever it starts (SGLang 0.5.23, live). */
+static void add_logprob(cJSON *list, const struct request *request, const struct model *model, size_t at, bool first)
 {
     cJSON *entry = cJSON_CreateArray();
-    double logprob =
-        at > 0 ? forward_log_probability(model, request->ids[at - 1], (int64_t)at - 1, request->ids[at]) : 0;
-    cJSON_AddItemToArray(entry, at > 0 ? cJSON_CreateNumber(logprob) : cJSON_CreateNull());
+    if (first)
+        cJSON_AddItemToArray(entry, cJSON_CreateNull());
+    else
+        cJSON_AddItemToArray(entry, cJSON_CreateNumber(forward_log_probability(model, request->ids[at - 1],
+                                                                               (int64_t)at - 1, request->ids[at])));
     cJSON_AddItemToArray(entry, cJSON_CreateNumber((double)request->ids[at]));
     cJSON_AddItemToArray(entry, cJSON_CreateNull());
     cJSON_AddItemToArray(list, entry);
@@ -184,9 +187,9 @@ cJSON *request_answer(const struct request *request, const struct model *model)
         cJSON *input = cJSON_AddArrayToObject(answer, "input_token_logprobs");
         cJSON *generated = cJSON_AddArrayToObject(answer, "output_token_logprobs");
         for (size_t i = (size_t)request->logprob_start; request->logprob_start >= 0 && i < request->prompt; i++)
-            add_logprob(input, request, model, i);
+            add_logprob(input, request, model, i, i == (size_t)request->logprob_start);
         for (size_t i = 0; i < request->produced; i++)
-            add_logprob(generated, request, model, request->prompt + i);
+            add_logprob(generated, request, model, request->prompt + i, false);
     }
     return answer;
 }

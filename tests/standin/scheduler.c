@@ -190,6 +190,9 @@ static void on_message(const cJSON *message)
         cJSON *reply = cJSON_CreateObject();
         cJSON_AddBoolToObject(reply, "ok", idle);
         reply_to(id, reply);
+    } else if (strcmp(op, "abort") == 0) {
+        passes_abort((long)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "call")));
+        reply_to(id, cJSON_CreateObject());
     } else if (strcmp(op, "exit") == 0) {
         _exit(0);
     }

@@ -8,6 +8,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -81,19 +82,56 @@ static cJSON *fetch_answer(long id)
     return NULL;
 }
 
-cJSON *server_ask(cJSON *message)
+static long send_numbered(cJSON *message)
 {
-    cJSON *answer;
     /* Not under the lock of the answers: the reader must go on while a long message waits for room. */
     pthread_mutex_lock(&shared.sending);
     long id = ++shared.next_id;
     cJSON_AddNumberToObject(message, "id", (double)id);
     channel_send(processes_leader(), message);
     pthread_mutex_unlock(&shared.sending);
+    return id;
+}
+
+/* NULL when `timeout_ms` (negative: none) is over. */
+static cJSON *wait_for_answer(long id, long timeout_ms)
+{
+    struct timespec end;
+    cJSON *answer;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += timeout_ms / 1000 + (end.tv_nsec + timeout_ms % 1000 * 1000000) / 1000000000;
+    end.tv_nsec = (end.tv_nsec + timeout_ms % 1000 * 1000000) % 1000000000;
     pthread_mutex_lock(&shared.lock);
-    while ((answer = fetch_answer(id)) == NULL)
-        pthread_cond_wait(&shared.answered, &shared.lock);
+    while ((answer = fetch_answer(id)) == NULL && late != ETIMEDOUT) {
+        if (timeout_ms < 0)
+            pthread_cond_wait(&shared.answered, &shared.lock);
+        else
+            late = pthread_cond_timedwait(&shared.answered, &shared.lock, &end);
+    }
     pthread_mutex_unlock(&shared.lock);
+    return answer;
+}
+
+cJSON *server_ask(cJSON *message)
+{
+    return wait_for_answer(send_numbered(message), -1);
+}
+
+cJSON *server_ask_for(cJSON *message, int client_fd)
+{
+    cJSON *answer;
+    long id = send_numbered(message);
+    while ((answer = wait_for_answer(id, 100)) == NULL) {
+        struct pollfd client = {.fd = client_fd, .events = POLLRDHUP};
+        if (poll(&client, 1, 0) <= 0 || (client.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0)
+            continue;
+        cJSON *abort = cJSON_CreateObject();
+        cJSON_AddStringToObject(abort, "op", "abort");
+        cJSON_AddNumberToObject(abort, "call", (double)id);
+        cJSON_Delete(server_ask(abort));
+        return NULL;
+    }
     return answer;
 }
 

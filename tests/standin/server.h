@@ -21,6 +21,9 @@ const struct model *server_model(void);
 /* Sends (and deletes) a message to the leading scheduler and waits for its answer, for ever if there is none. */
 cJSON *server_ask(cJSON *message);
 
+/* The same for requests of a client: once it has closed `client_fd` they are aborted; then NULL. */
+cJSON *server_ask_for(cJSON *message, int client_fd);
+
 /* A request is known from here to there: a drain waits for it. */
 void server_request_begin(const char *rid);
 void server_request_end(const char *rid);

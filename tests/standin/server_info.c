@@ -5,7 +5,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "faults.h"
 #include "server.h"
 #include "text.h"
 #include "version.h"
@@ -59,11 +58,9 @@ static const char *value_of(const char *flag, const char *otherwise)
     return arguments_given(flag, &value) ? value : otherwise;
 }
 
-static void add_phase(cJSON *config, const char *phase, const char *backend, enum faults_name fault, const char *replay)
+static void add_phase(cJSON *config, const char *phase, const char *backend)
 {
     cJSON *object = cJSON_AddObjectToObject(config, phase);
-    if (faults_on(fault) && strcmp(faults_value(fault), "hidden") != 0)
-        backend = replay;
     cJSON_AddStringToObject(object, "backend", backend);
     /* Filled also when disabled: says nothing. */
     cJSON_AddNumberToObject(object, "max_bs", strcmp(phase, "decode") == 0 ? 32 : 4096);
@@ -75,16 +72,14 @@ static void add_graphs(cJSON *info)
 {
     const struct arguments *arguments = server_arguments();
     if (!version_rules()->separate_graph_phases) {
-        cJSON_ReplaceItemInObject(
-            info, "disable_cuda_graph",
-            cJSON_CreateBool(strcmp(arguments->decode_graph, "disabled") == 0 && !faults_on(FAULTS_GRAPH_DECODE)));
-        cJSON_AddBoolToObject(info, "disable_piecewise_cuda_graph",
-                              strcmp(arguments->prefill_graph, "disabled") == 0 && !faults_on(FAULTS_GRAPH_PREFILL));
+        cJSON_ReplaceItemInObject(info, "disable_cuda_graph",
+                                  cJSON_CreateBool(strcmp(arguments->decode_graph, "disabled") == 0));
+        cJSON_AddBoolToObject(info, "disable_piecewise_cuda_graph", strcmp(arguments->prefill_graph, "disabled") == 0);
         return;
     }
     cJSON *config = cJSON_AddObjectToObject(info, "cuda_graph_config");
-    add_phase(config, "decode", arguments->decode_graph, FAULTS_GRAPH_DECODE, "full");
-    add_phase(config, "prefill", arguments->prefill_graph, FAULTS_GRAPH_PREFILL, "breakable");
+    add_phase(config, "decode", arguments->decode_graph);
+    add_phase(config, "prefill", arguments->prefill_graph);
     add_text(info, "cuda_graph_backend_decode", value_of("--cuda-graph-backend-decode", NULL));
     add_text(info, "cuda_graph_backend_prefill", value_of("--cuda-graph-backend-prefill", NULL));
 }

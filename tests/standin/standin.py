@@ -86,7 +86,7 @@ class StandIn:
     """A running stand-in; use as a context manager: at its end nothing of it is left."""
 
     def __init__(self, faults="", arguments=("--disable-cuda-graph", "--disable-prefill-cuda-graph"), version=None,
-                 environment=None, model="/nonexistent"):
+                 environment=None, model="model"):
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # thousands of small files
         self.folder = Path(tempfile.mkdtemp(prefix="kldump-standin-", dir=memory))
         self.dumps = self.folder / "dumps"
@@ -106,7 +106,7 @@ class StandIn:
             self.child = subprocess.Popen(
                 [self.folder / "python3", "-m", "sglang.launch_server", "--model-path", model, "--port", str(self.port),
                  "--skip-tokenizer-init", *arguments], env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
+                start_new_session=True, cwd=self.folder)
 
     def __enter__(self):
         return self

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
 """The stand-in server from outside: what a guard relies on, and that every fault does what its row says."""
+import gzip
+import json
 import os
 import re
 import signal
@@ -9,7 +11,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import contract  # noqa: E402
 import standin  # noqa: E402
 from standin import StandIn, descendants, integers, member, wait_for  # noqa: E402
 
@@ -123,6 +127,16 @@ class Files(unittest.TestCase):
                 self.assertTrue(server.ready(), server.log())
                 server.dump()
                 self.assertEqual(server.counters(), [counters])
+
+
+class Contract(unittest.TestCase):
+    def test_the_transcript_is_that_of_the_real_server(self):
+        """The stored one was made with the real SGLang 0.5.23 on a CPU; contract.py says how."""
+        real = json.loads(gzip.decompress((DATA / "contract-0.5.23.json.gz").read_bytes()))
+        with StandIn(arguments=contract.STANDARD_FLAGS[1:], environment=contract.STANDARD_ENVIRONMENT) as server:
+            self.assertTrue(server.ready(), server.log())
+            got = contract.transcript(f"http://127.0.0.1:{server.port}", server.dumps, server.log)
+            self.assertEqual(contract.differences(json.loads(json.dumps(got)), real), [])
 
 
 class SilentSettings(unittest.TestCase):
@@ -268,6 +282,16 @@ class Lives(unittest.TestCase):
             self.assertEqual(server.status("/ready"), 503)
             self.assertEqual(server.child.wait(10), 0)
             os.waitpid(client, 0)
+
+    def test_a_client_that_goes_away_is_aborted(self):
+        with StandIn(environment={"KLDUMP_STANDIN_STEP_MS": "20"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            with self.assertRaises(OSError):
+                server.request("POST", "/generate", {"input_ids": [5, 6], "rid": "gone",
+                                                     "sampling_params": {"max_new_tokens": 2000}}, timeout=0.1)
+            self.assertTrue(wait_for(lambda: server.request("POST", "/flush_cache")[0] == 200))
+            self.assertLess(server.counters()[0][1], 200)
 
     def test_a_killed_scheduler_is_noticed(self):
         with StandIn() as server:
