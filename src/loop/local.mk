@@ -13,6 +13,15 @@ libloop_a_SOURCES = \
     src/loop/daemon_relay.c \
     src/loop/daemon_runs.c \
     src/loop/daemon_start.c \
+    src/loop/guard.c src/loop/guard.h src/loop/guard_private.h \
+    src/loop/guard_check.c \
+    src/loop/guard_control.c \
+    src/loop/guard_effects.c \
+    src/loop/guard_log.c src/loop/guard_log.h \
+    src/loop/guard_report.c \
+    src/loop/guard_server.c \
+    src/loop/guard_setup.c \
+    src/loop/guard_space.c \
     src/loop/output.c src/loop/output.h \
     src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h
