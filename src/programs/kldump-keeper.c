@@ -74,7 +74,7 @@ static int execute(char **command)
         if (size > 0 && (size_t)size < sizeof path) {
             execv(path, command);
             if (errno == EACCES)
-                forbidden = true;
+                forbidden = forbidden || access(path, F_OK) == 0; /* not: a folder that is closed to us */
             else if (errno != ENOENT && errno != ENOTDIR)
                 return errno;
         }

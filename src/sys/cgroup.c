@@ -134,13 +134,18 @@ static bool cgroup_of(pid_t pid, char *ret_path, size_t size)
     return found;
 }
 
-/* systemd marks the cgroups that it leaves to others (253 and later for both names; root sees the trusted one). */
+/* systemd marks the cgroups that it leaves to others, but an older one only in a way that root alone can see. A folder
+ * of the system's hierarchy that belongs to an ordinary user was given to that user; below user@UID.service all folders
+ * do, and it means nothing. */
 static bool cgroup_is_delegated(const char *path)
 {
     char value[8];
-    return (getxattr(path, "user.delegate", value, sizeof value) > 0 ||
-            getxattr(path, "trusted.delegate", value, sizeof value) > 0) &&
-           value[0] == '1';
+    struct stat status;
+    if ((getxattr(path, "user.delegate", value, sizeof value) > 0 ||
+         getxattr(path, "trusted.delegate", value, sizeof value) > 0) &&
+        value[0] == '1')
+        return true;
+    return geteuid() != 0 && stat(path, &status) == 0 && status.st_uid == geteuid() && !strstr(path, "/user@");
 }
 
 /* ---- making one ---- */

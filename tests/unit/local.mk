@@ -31,9 +31,14 @@ tests_unit_test_space_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_space_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_keeper
 TESTS += tests/unit/test_keeper
-tests_unit_test_keeper_SOURCES = tests/unit/test_keeper.c
-tests_unit_test_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_keeper_SOURCES = tests/unit/test_keeper.c tests/unit/keeper_world.c tests/unit/keeper_world.h
+tests_unit_test_keeper_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
 tests_unit_test_keeper_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_keeper_guard
+TESTS += tests/unit/test_keeper_guard
+tests_unit_test_keeper_guard_SOURCES = tests/unit/test_keeper_guard.c tests/unit/keeper_world.c tests/unit/keeper_world.h
+tests_unit_test_keeper_guard_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
+tests_unit_test_keeper_guard_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_process
 TESTS += tests/unit/test_process
 tests_unit_test_process_SOURCES = tests/unit/test_process.c
@@ -96,3 +101,8 @@ EXTRA_DIST += \
     tests/data/answers/unknown-key-400.body \
     tests/data/answers/unknown-method-400.body \
     tests/data/answers/wrong-type-400.body
+check_PROGRAMS += tests/unit/test_cgroup
+TESTS += tests/unit/test_cgroup
+tests_unit_test_cgroup_SOURCES = tests/unit/test_cgroup.c
+tests_unit_test_cgroup_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_cgroup_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)

@@ -1,0 +1,183 @@
+/* Where our cgroup is, from the texts of /proc; and what a cgroup does once there is one. */
+#include "sys/cgroup.h"
+#include "sys/cgroup_control.h"
+
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const unified = "24 30 0:22 / /sys/fs/cgroup rw,nosuid,nodev - cgroup2 cgroup2 rw,nsdelegate\n";
+static const char *const hybrid = "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+                                  "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n"
+                                  "41 31 0:38 / /sys/fs/cgroup/unified rw shared:4 master:2 - cgroup2 cgroup2 rw\n";
+static const char *const bound = "24 30 0:22 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+static const char *const blank = "24 30 0:22 / /mnt/c\\040g rw - cgroup2 cgroup rw\n";
+
+static void test_locate(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *const *mounts;
+        const char *membership, *expected;
+    } cases[] = {
+        {&unified, "0::/user.slice/x.scope\n", "/sys/fs/cgroup/user.slice/x.scope"},
+        {&unified, "0::/\n", "/sys/fs/cgroup"},
+        {&unified, "0::/a (deleted)\n", "/sys/fs/cgroup/a"},
+        {&unified, "0::/a (deleted)b\n", "/sys/fs/cgroup/a (deleted)b"},
+        {&hybrid, "9:name=systemd:/wrong\n1:cpu:/wrong\n0::/right\n", "/sys/fs/cgroup/unified/right"},
+        {&hybrid, "9:name=0::/wrong:/wrong\n", NULL},
+        {&hybrid, "1:cpu:/\n", NULL},
+        {&bound, "0::/docker/abc/d\n", "/sys/fs/cgroup/d"},
+        {&bound, "0::/docker/abc\n", "/sys/fs/cgroup"},
+        {&bound, "0::/docker/abcd\n", NULL},
+        {&bound, "0::/other\n", NULL},
+        {&blank, "0::/x\n", "/mnt/c g/x"},
+        {&unified, "0::/../x\n", NULL},
+        {&unified, "", NULL},
+        {&unified, "0::", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[256] = "untouched";
+        bool found = cgroup_locate(*cases[i].mounts, cases[i].membership, path, sizeof path);
+        assert_int_equal(found, cases[i].expected != NULL);
+        if (found)
+            assert_string_equal(path, cases[i].expected);
+    }
+    char path[256], small[8];
+    assert_false(cgroup_locate("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n", "0::/\n", path, sizeof path));
+    assert_false(cgroup_locate("cgroup2 - cgroup2 \n - cgroup2 \n", "0::/\n", path, sizeof path));
+    assert_false(cgroup_locate(unified, "0::/a\n", small, sizeof small));
+}
+
+static void test_none(void **state)
+{
+    (void)state;
+    struct cgroup cgroup;
+    cgroup_set_none(&cgroup, "read-only");
+    assert_string_equal(cgroup.guarantee, "keeper alone: no writable cgroup (read-only)");
+    assert_false(cgroup_kill(&cgroup));
+    assert_true(cgroup_fini(&cgroup));
+    assert_true(cgroup_fini(&cgroup));
+}
+
+/* A child in the cgroup that waits for ever. */
+static pid_t start_member(int directory_fd)
+{
+    int ends[2];
+    char byte = 1;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        if (cgroup_control_enter(directory_fd) == 0 && write(ends[1], &byte, 1) == 1)
+            for (;;)
+                pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return child;
+}
+
+static bool make(struct cgroup *cgroup)
+{
+    char cookie[20];
+    int64_t took_ns = 0;
+    snprintf(cookie, sizeof cookie, "%08x", (unsigned)getpid());
+    pid_t keeper = getpid();
+    cgroup_make("unit-test", cookie, keeper, cgroup);
+    if (cgroup->kind == CGROUP_NONE || cgroup_control_rehearse(cgroup->directory_fd, &took_ns) != 0) {
+        print_message("%s: not run\n", cgroup->guarantee);
+        const char *ci = getenv("CI");
+        assert_false(ci && strcmp(ci, "true") == 0);
+        cgroup_fini(cgroup);
+        return false;
+    }
+    assert_true(took_ns > 0 && took_ns < 2000000000);
+    print_message("rehearsed kill: %.3f ms\n", (double)took_ns / 1e6);
+    return true;
+}
+
+static void test_kill(void **state)
+{
+    (void)state;
+    struct cgroup cgroup;
+    if (!make(&cgroup))
+        skip();
+    char *path = memory_copy(cgroup.path);
+    assert_int_equal(strncmp(cgroup.guarantee, "cgroup: /", 9), 0);
+    assert_non_null(strstr(path, "/kldump-unit-test-"));
+    assert_int_equal(cgroup_control_populated(cgroup.events_fd), 0);
+    pid_t first = start_member(cgroup.directory_fd), second = start_member(cgroup.directory_fd);
+    assert_int_equal(cgroup_control_populated(cgroup.events_fd), 1);
+    assert_false(cgroup_control_wait_empty(cgroup.events_fd, 20));
+    assert_int_equal(cgroup_control_remove(cgroup.directory_fd), EBUSY);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_true(cgroup_kill(&cgroup));
+    assert_true(cgroup_control_wait_empty(cgroup.events_fd, 2000));
+    int status;
+    assert_true(waitpid(first, &status, 0) == first && WTERMSIG(status) == SIGKILL);
+    assert_true(waitpid(second, &status, 0) == second && WTERMSIG(status) == SIGKILL);
+    assert_true(cgroup_fini(&cgroup));
+    assert_int_equal(access(path, F_OK), -1);
+    free(path);
+}
+
+/* Frozen members die, and what enters afterwards is not frozen; cgroups that the server made below go too. */
+static void test_frozen_and_nested(void **state)
+{
+    (void)state;
+    struct cgroup cgroup;
+    if (!make(&cgroup))
+        skip();
+    assert_int_equal(mkdirat(cgroup.directory_fd, "below", 0755), 0);
+    int below = openat(cgroup.directory_fd, "below", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    pid_t child = start_member(below);
+    int freeze = openat(cgroup.directory_fd, "cgroup.freeze", O_RDWR | O_CLOEXEC);
+    assert_int_equal(write(freeze, "1", 1), 1);
+    assert_int_equal(cgroup_control_populated(cgroup.events_fd), 1);
+    assert_true(cgroup_kill(&cgroup));
+    assert_true(cgroup_control_wait_empty(cgroup.events_fd, 2000));
+    int status;
+    assert_true(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL);
+    char frozen = '?';
+    assert_int_equal(pread(freeze, &frozen, 1, 0), 1);
+    assert_int_equal(frozen, '0');
+    close(freeze);
+    close(below);
+    assert_true(cgroup_fini(&cgroup));
+}
+
+/* Removed by somebody else: counts as empty and as removed. */
+static void test_removed(void **state)
+{
+    (void)state;
+    struct cgroup cgroup;
+    if (!make(&cgroup))
+        skip();
+    assert_int_equal(rmdir(cgroup.path), 0);
+    assert_int_equal(cgroup_control_populated(cgroup.events_fd), 0);
+    assert_true(cgroup_fini(&cgroup));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_locate),  cmocka_unit_test(test_none),
+        cmocka_unit_test(test_kill),    cmocka_unit_test(test_frozen_and_nested),
+        cmocka_unit_test(test_removed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
