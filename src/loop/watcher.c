@@ -38,6 +38,9 @@ struct watcher {
     uint64_t started_ns;
     struct space_policy policy; /* watcher thread only */
 
+    pthread_mutex_t pulling; /* held while triggers are pulled */
+    bool disarmed;           /* under `pulling` */
+
     pthread_mutex_t mutex;            /* of what follows up to the blank line */
     struct watcher_snapshot snapshot; /* without the ages */
     uint64_t reading_since_ns;        /* 0: no reading is outstanding */
@@ -71,6 +74,7 @@ static void drop_owner(struct watcher *watcher)
         return;
     close(watcher->wake);
     pthread_mutex_destroy(&watcher->mutex);
+    pthread_mutex_destroy(&watcher->pulling);
     free(watcher);
 }
 
@@ -98,19 +102,26 @@ static bool must_stop(struct watcher *watcher)
     return stop;
 }
 
-static bool pull_all(const struct watcher *watcher)
+/* True when at least one trigger worked; *ret_armed false: none was pulled, the run is over. */
+static bool pull_all(struct watcher *watcher, bool *ret_armed)
 {
     bool pulled = false;
-    for (int i = 0; i < WATCHER_TRIGGERS && watcher->options.triggers[i].pull != NULL; i++)
+    pthread_mutex_lock(&watcher->pulling);
+    *ret_armed = !watcher->disarmed;
+    for (int i = 0; *ret_armed && i < WATCHER_TRIGGERS && watcher->options.triggers[i].pull != NULL; i++)
         pulled |= watcher->options.triggers[i].pull(watcher->options.triggers[i].context);
+    pthread_mutex_unlock(&watcher->pulling);
     return pulled;
 }
 
 /* Gives the order if none was given yet; fills the part of the snapshot that tells about it. */
 static void act(struct watcher *watcher, const struct space_reading *reading, uint64_t decided_at_ns)
 {
-    bool pulled = pull_all(watcher);
+    bool armed;
+    bool pulled = pull_all(watcher, &armed);
     uint64_t pulled_at_ns = clock_now_ns();
+    if (!armed)
+        return;
     lock(watcher);
     struct watcher_snapshot *snapshot = &watcher->snapshot;
     if (snapshot->decided_at_ns == 0) {
@@ -157,7 +168,7 @@ static uint64_t look(struct watcher *watcher, bool *pulled)
             reading = again;
             decision = confirmed;
         }
-        if (decision.level == SPACE_FLOOR && !must_stop(watcher)) {
+        if (decision.level == SPACE_FLOOR) {
             act(watcher, &reading, decided_at_ns);
             lock(watcher);
             *pulled = watcher->snapshot.pulled;
@@ -301,6 +312,7 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
     space_policy_init(&watcher->policy, &options->limits);
     watcher->snapshot.act_bytes = watcher->policy.act_bytes;
     pthread_mutex_init(&watcher->mutex, NULL);
+    pthread_mutex_init(&watcher->pulling, NULL);
     int failure = uv_async_init(loop, &watcher->async, on_async);
     if (failure != 0) {
         drop_owner(watcher);
@@ -338,8 +350,16 @@ void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot)
     ret_snapshot->blocked_ns = since_ns != 0 && now_ns > since_ns ? now_ns - since_ns : 0;
 }
 
+void watcher_disarm(struct watcher *watcher)
+{
+    pthread_mutex_lock(&watcher->pulling);
+    watcher->disarmed = true;
+    pthread_mutex_unlock(&watcher->pulling);
+}
+
 void watcher_close(struct watcher *watcher, uint64_t limit_ms, void (*closed)(bool ended, void *user), void *user)
 {
+    watcher_disarm(watcher);
     watcher->closing = true;
     watcher->closed = closed;
     watcher->closed_user = user;

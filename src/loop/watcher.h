@@ -3,7 +3,7 @@
  * blocks (dead mount) blocks nothing else, and there is never a second one outstanding.
  *
  * All functions here: loop thread. The function pointers of the options run in the watcher thread. After the start the
- * thread allocates nothing, and it holds no lock while it reads or pulls. */
+ * thread allocates nothing, and it holds no lock while it reads. */
 #pragma once
 
 #include "base/error.h"
@@ -63,9 +63,13 @@ void watcher_look_now(struct watcher *watcher);
 /* Never waits for a reading. */
 void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot);
 
-/* Ends the thread. No `changed` from now on; `closed` (may be NULL) once from the loop. `ended` false: a reading did
- * not return within `limit_ms` and the thread was left behind; it ends by itself after that reading without touching
- * the loop or pulling anything, and what read_context points to must stay valid until the process ends. */
+/* No trigger is pulled from now on, and none is being pulled when this returns (it waits for one that is: a write or
+ * two). What the triggers point to may then be closed. Readings go on. */
+void watcher_disarm(struct watcher *watcher);
+
+/* Disarms and ends the thread. No `changed` from now on; `closed` (may be NULL) once from the loop. `ended` false: a
+ * reading did not return within `limit_ms` and the thread was left behind; it ends by itself after that reading without
+ * touching the loop or pulling anything, and what read_context points to must stay valid until the process ends. */
 void watcher_close(struct watcher *watcher, uint64_t limit_ms, void (*closed)(bool ended, void *user), void *user);
 
 /* A trigger over a descriptor: writes "1" to *(int *)context, an open cgroup.kill. */

@@ -310,6 +310,23 @@ static void test_close_leaves_a_blocked_reading_behind(void **state)
     assert_int_equal(f->reads, 2);
 }
 
+static void test_disarmed_never_pulls(void **state)
+{
+    struct fixture *f = *state;
+    f->block_at = 1;
+    START(f, 1000);
+    wait_for_reads(f, 1);
+    watcher_disarm(f->watcher);
+    release(f);
+    wait_for_reads(f, 10);
+    loop_until(&f->loop, &f->told_first);
+    struct watcher_snapshot snapshot;
+    watcher_get(f->watcher, &snapshot);
+    assert_int_equal(f->pulls, 0);
+    assert_false(snapshot.pulled || snapshot.pull_failed);
+    assert_int_equal(snapshot.latest.level, SPACE_FLOOR);
+}
+
 static void test_close_between_the_two_looks(void **state)
 {
     struct fixture *f = *state;
@@ -378,6 +395,7 @@ int main(void)
         T(test_look_now),
         T(test_blocked_reading_blocks_nothing_else),
         T(test_close_leaves_a_blocked_reading_behind),
+        T(test_disarmed_never_pulls),
         T(test_close_between_the_two_looks),
         T(test_close_at_once),
         cmocka_unit_test(test_cgroup_trigger),
