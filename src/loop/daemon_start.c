@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LINE_MS = 60000, EXIT_MS = 2000, LINE_MAX_BYTES = 16 * 1024 };
+enum { LINE_MS = 55000, EXIT_MS = 2000, LINE_MAX_BYTES = 16 * 1024 };
 
 struct daemon_start {
     struct daemon_start *next, **link;
