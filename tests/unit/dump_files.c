@@ -21,7 +21,7 @@
 static void number(struct buffer *out, uint64_t value, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
-        unsigned char byte = (unsigned char)(value >> (8 * i));
+        unsigned char byte = (unsigned char)(i < 8 ? value >> (8 * i) : 0);
         buffer_append(out, &byte, 1);
     }
 }

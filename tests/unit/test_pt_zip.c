@@ -419,16 +419,14 @@ static void text_lists_every_byte(void **state)
     for (size_t length = 0; length <= pickle.length; length++)
         for (size_t i = 0; i < pickle.length; i++)
             for (unsigned bit = 0; bit < 8; bit++) {
-                char *copy = memory_copy_n(pickle.data, length); /* exact size: a read beyond it is found out */
+                char *exact = malloc(length + 1); /* from its second byte on: a read beyond the end is found out */
+                memcpy(exact + 1, pickle.data, length);
                 if (i < length)
-                    copy[i] = (char)(copy[i] ^ 1 << bit);
-                char *exact = malloc(length + 1);
-                memcpy(exact, copy, length);
+                    exact[1 + i] = (char)(exact[1 + i] ^ 1 << bit);
                 struct list list = {0};
-                pt_text_list_read(exact, length, &list, NULL);
+                pt_text_list_read(exact + 1, length, &list, NULL);
                 list_fini(&list);
                 free(exact);
-                free(copy);
             }
     buffer_fini(&pickle);
 }
