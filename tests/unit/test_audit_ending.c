@@ -2,6 +2,7 @@
 #include "audit_dump.h"
 #include "base/memory.h"
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -44,20 +45,49 @@ static void killed_torn(void **state)
     audit_dump_expect(dump, "last step is not whole: rank 0 step 8 has 13 files", NULL);
 }
 
+/* Whichever file of the last step is missing. */
+static void killed_any_file(void **state)
+{
+    struct dump *dump = *state;
+    dump->expected.exact = false;
+    struct audit_expected_rank read = dump->ranks[0];
+    audit_dump_pass(dump, 0, 8, 1, audit_dump_own);
+    dump->ranks[0] = read;
+    audit_dump_run(dump);
+    assert_true(dump->audit.complete);
+    struct list names = {0};
+    DIR *folder = opendir(dump->folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        if (strncmp(entry->d_name, "step=8___", 9) == 0)
+            list_add(&names, entry->d_name);
+    closedir(folder);
+    assert_int_equal(names.count, AUDIT_DUMP_FILES);
+    for (size_t i = 0; i < names.count; i++) {
+        char *from = memory_format("%s/%s", dump->folder, names.items[i]);
+        char *to = memory_format("%s.away", dump->folder);
+        assert_int_equal(rename(from, to), 0);
+        audit_dump_run(dump);
+        assert_non_null(strstr(dump->audit.reasons.items[dump->audit.reasons.count - 1], "last step is not whole"));
+        assert_int_equal(rename(to, from), 0);
+        free(from);
+        free(to);
+    }
+    list_fini(&names);
+}
+
+/* The last step is a prefill with the files of earlier decode steps, but not those of an earlier prefill. */
 static void killed_other_phase(void **state)
 {
     struct dump *dump = *state;
     static const char *const other[] = {"own-2", NULL};
     dump->expected.exact = false;
-    struct audit_expected_rank read = dump->ranks[0];
     audit_dump_clear(dump);
     dump->ranks[0].index_to = 30;
-    audit_dump_pass(dump, 0, 4, 1, other);
-    audit_dump_pass(dump, 0, 5, 1, other);
-    read = dump->ranks[0];
-    const struct dump_files_pass pass = {
-        .step = 6, .layers = AUDIT_DUMP_LAYERS - 1, .tokens = 5, .ids = audit_dump_own};
+    const struct dump_files_pass pass = {.step = 4, .layers = 1, .tokens = 5, .ids = other};
     dump_files_pass(dump->folder, &pass, &dump->ranks[0].index_to);
+    audit_dump_pass(dump, 0, 5, 1, other);
+    struct audit_expected_rank read = dump->ranks[0];
+    audit_dump_pass(dump, 0, 6, 7, other);
     dump->ranks[0] = read;
     audit_dump_expect(dump, "unlike every earlier extend step; usable: steps 4-5;", NULL);
 }
@@ -222,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         AUDIT_DUMP_TEST(killed),
         AUDIT_DUMP_TEST(killed_torn),
+        AUDIT_DUMP_TEST(killed_any_file),
         AUDIT_DUMP_TEST(killed_other_phase),
         AUDIT_DUMP_TEST(killed_between_ranks),
         AUDIT_DUMP_TEST(first_step_only),

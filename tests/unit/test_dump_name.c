@@ -64,6 +64,7 @@ static void slots(void **state)
         {HOOK("model.layers.70000.output"), "model.layers.70000", DUMP_NAME_OUTPUT, "", "", -1},
         {HOOK("experts.layers.1.layers.2.output"), "experts.layers.1.layers.2", DUMP_NAME_OUTPUT, "", "", 2},
         {HOOK("something.else"), "", DUMP_NAME_NO_SLOT, "", "", -1},
+        {HOOK("a.output.b.c"), "", DUMP_NAME_NO_SLOT, "", "", -1},
         {HOOK("a.output.b.c.d"), "", DUMP_NAME_NO_SLOT, "", "", -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -194,6 +194,7 @@ static void hostile(void **state)
         {ENTRY, 8, 2, 1, "encrypted"},
         {ENTRY, 10, 2, 8, "compressed"},
         {ENTRY, 20, 4, 5, "two different sizes"},
+        {ENTRY, 20, 8, UINT64_C(0x0000ffff0000ffff), "reaches past"},
         {ENTRY, 28, 2, 65535, "past the directory's end"},
         {ENTRY, 30, 2, 60000, "past the directory's end"},
         {ENTRY, 32, 2, 1, "no directory entry"}, /* a comment shifts the next */
@@ -245,6 +246,33 @@ static void counts_without_memory(void **state)
     put(&bytes, end + 12, 0xffffffff, 4);
     put(&bytes, end + 16, 0xffffffff, 4);
     assert_int_equal(read_both(&bytes, NULL, 0), PT_ZIP_FINE);
+    put(&bytes, end64 + 40, get(&bytes, end64 + 40, 8) - 1, 8);
+    expect(&bytes, PT_ZIP_DAMAGED, "does not end at byte");
+    buffer_fini(&bytes);
+}
+
+/* A local header that is not the one of the directory shows when the payload is asked for. */
+static void local_headers(void **state)
+{
+    (void)state;
+    struct buffer bytes;
+    buffer_init(&bytes);
+    make(&bytes);
+    static const size_t places[] = {0, 26, 28, 30}; /* signature, lengths, name */
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        struct pt_zip zip;
+        struct error err = ERROR_INIT;
+        const uint8_t *payload = NULL;
+        pt_zip_init(&zip);
+        bytes.data[places[i] + 1] = (char)(bytes.data[places[i] + 1] ^ 0x40);
+        assert_int_equal(pt_zip_read_memory(&zip, bytes.data, bytes.length, NULL), ERROR_NONE);
+        assert_int_equal(pt_zip_payload_memory(&zip, pt_zip_find(&zip, "data.pkl"), &payload, &err), ERROR_FORMAT);
+        assert_non_null(strstr(err.message, "at byte 0"));
+        assert_null(payload);
+        assert_int_equal(pt_zip_payload_memory(&zip, pt_zip_find(&zip, "data/0"), &payload, NULL), ERROR_NONE);
+        bytes.data[places[i] + 1] = (char)(bytes.data[places[i] + 1] ^ 0x40);
+        pt_zip_fini(&zip);
+    }
     buffer_fini(&bytes);
 }
 
@@ -434,17 +462,12 @@ static void text_lists_every_byte(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole),
-        cmocka_unit_test(kinds),
-        cmocka_unit_test(hostile),
-        cmocka_unit_test(counts_without_memory),
-        cmocka_unit_test(duplicate_names),
-        cmocka_unit_test(comments),
-        cmocka_unit_test(many_members),
-        cmocka_unit_test(every_byte),
-        cmocka_unit_test(shrinks_while_read),
-        cmocka_unit_test(text_lists),
-        cmocka_unit_test(text_lists_every_byte),
+        cmocka_unit_test(whole),         cmocka_unit_test(kinds),
+        cmocka_unit_test(hostile),       cmocka_unit_test(counts_without_memory),
+        cmocka_unit_test(local_headers), cmocka_unit_test(duplicate_names),
+        cmocka_unit_test(comments),      cmocka_unit_test(many_members),
+        cmocka_unit_test(every_byte),    cmocka_unit_test(shrinks_while_read),
+        cmocka_unit_test(text_lists),    cmocka_unit_test(text_lists_every_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
