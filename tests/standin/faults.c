@@ -46,7 +46,8 @@ bool faults_init(void)
     const char *given = getenv("KLDUMP_STANDIN_FAULTS");
     if (given == NULL)
         return true;
-    char *list = text_copy(given); /* kept for the life of the process: values point into it */
+    static char *list; /* kept: values point into it */
+    list = text_copy(given);
     char *rest = NULL;
     for (char *item = strtok_r(list, ", ", &rest); item != NULL; item = strtok_r(NULL, ", ", &rest))
         if (!switch_on(item))

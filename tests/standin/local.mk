@@ -30,7 +30,7 @@ kldump_standin_LDADD = $(CJSON_LIBS) -lm
 EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/data/standin/rotary_emb.pt \
     tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt
 dist_check_SCRIPTS += tests/standin/test_standin.py
-EXTRA_DIST += tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz
+EXTRA_DIST += tests/standin/README.md tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz
 TESTS += tests/standin/test_standin.py
 
 check_PROGRAMS += tests/unit/test_torch_file

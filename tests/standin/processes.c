@@ -30,7 +30,7 @@ struct child {
     pid_t pid;
     int rank; /* -1: no scheduler */
     bool ready;
-    bool reaped;
+    _Atomic bool reaped; /* by the main thread, read by any that kills */
     struct channel channel;
 };
 
@@ -94,12 +94,12 @@ static void start_child(const char *program, const struct arguments *arguments, 
     struct child *child = &children[child_count++];
     snprintf(child->name, sizeof child->name, "%s", name);
     child->rank = rank;
-    child->pid = spawn(program, code, fds, count);
-    close(pair[1]);
     channel_init(&child->channel, pair[0]);
     cJSON_AddNumberToObject(start, "rank", rank);
     add_arguments(start, arguments);
-    channel_send(&child->channel, start);
+    channel_send(&child->channel, start); /* before the child exists: it starts even if this process dies at once */
+    child->pid = spawn(program, code, fds, count);
+    close(pair[1]);
 }
 
 static int start_tracker(const char *program)

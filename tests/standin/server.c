@@ -302,10 +302,8 @@ static void *start_up(void *unused)
         shared.status = SERVER_UP;
     pthread_mutex_unlock(&shared.lock);
     log_line("The server is fired up and ready to roll!");
-    if (faults_on(FAULTS_FIRED_UP_THEN_EXIT)) {
-        processes_kill_children();
-        _exit(EXIT_PORT_TAKEN);
-    }
+    if (faults_on(FAULTS_FIRED_UP_THEN_EXIT))
+        _exit(EXIT_PORT_TAKEN); /* the children die with their parent */
     return NULL;
 }
 

@@ -24,7 +24,7 @@ static const char USAGE[] =
 
 int main(int argc, char **argv)
 {
-    char *copies[256];
+    static char *copies[256]; /* static: kept to the end */
     int count = argc < 256 ? argc : 255;
     title_init(argc, argv);
     for (int i = 0; i < count; i++) /* the title is written over argv */
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
         fputs(USAGE, stderr);
         return 2;
     }
-    struct arguments arguments;
+    static struct arguments arguments;
     arguments_parse(&arguments, count - module - 2, copies + module + 2);
     if (!routes_init())
         return 1;
