@@ -118,16 +118,16 @@ static enum error_code read_line(struct client *client, int64_t end_ms, struct b
     for (;;) {
         struct buffer *in = &client->received;
         const char *end = memchr(in->data + looked, '\n', in->length - looked);
+        size_t length = end != NULL ? (size_t)(end - in->data) : in->length;
+        if (length > CLIENT_FRAME_MAX)
+            return error_set(err, ERROR_PROTOCOL, "the answer is longer than %d bytes", CLIENT_FRAME_MAX);
         if (end != NULL) {
-            size_t length = (size_t)(end - in->data);
             buffer_clear(line);
             buffer_append(line, in->data, length);
             buffer_consume(in, length + 1);
             return ERROR_NONE;
         }
         looked = in->length;
-        if (in->length > CLIENT_FRAME_MAX)
-            return error_set(err, ERROR_PROTOCOL, "the answer is longer than %d bytes", CLIENT_FRAME_MAX);
         enum error_code code = wait_readable(client, end_ms, err);
         if (code != ERROR_NONE)
             return code;

@@ -25,6 +25,8 @@ static uint64_t last_event(struct find *find)
 
 static enum error_code stop(struct find *find, bool now, struct json **ret_run, struct error *err)
 {
+    if (find->client == NULL) /* over already: what was asked for is so */
+        return find_status(find, ret_run, err);
     struct json *answer = NULL, *parameters = json_object();
     struct follow follow = {.find = find, .is_reached = never, .show = follow_may_show()};
     if (follow.show)

@@ -227,13 +227,14 @@ enum error_code find_all(struct json **ret_runs, struct error *err)
     return ERROR_NONE;
 }
 
-/* Names of live runs, with ", " between; returns how many. The last name is kept in `name`. */
-static size_t live_names(struct buffer *names, char *name, size_t size)
+/* Names of live runs, with ", " between, and how many; the last one is kept in `name`. */
+static enum error_code live_names(struct buffer *names, size_t *ret_count, char *name, size_t size, struct error *err)
 {
     struct json *runs = NULL;
     size_t count = 0;
-    if (find_all(&runs, NULL) != ERROR_NONE)
-        return 0;
+    enum error_code code = find_all(&runs, err);
+    if (code != ERROR_NONE)
+        return code;
     for (const struct json *r = json_first(runs); r != NULL; r = json_next(r)) {
         if (strcmp(text_of(r, "state"), "ended") == 0)
             continue;
@@ -241,20 +242,23 @@ static size_t live_names(struct buffer *names, char *name, size_t size)
         text_copy(name, size, text_of(r, "name"));
     }
     json_free(runs);
-    return count;
+    *ret_count = count;
+    return ERROR_NONE;
 }
 
 static enum error_code no_run(const char *name, struct error *err)
 {
     struct buffer names;
     char last[65] = "";
+    size_t count = 0;
     buffer_init(&names);
-    if (live_names(&names, last, sizeof last) == 0)
-        error_set(err, ERROR_NO_RUN, "there is no run '%s'; no run is live now", name);
-    else
-        error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %.300s", name, names.data);
+    enum error_code code = live_names(&names, &count, last, sizeof last, err);
+    if (code == ERROR_NONE && count == 0)
+        code = error_set(err, ERROR_NO_RUN, "there is no run '%s'; no run is live now", name);
+    else if (code == ERROR_NONE)
+        code = error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %.300s", name, names.data);
     buffer_fini(&names);
-    return ERROR_NO_RUN;
+    return code;
 }
 
 static enum error_code find_named(const char *name, struct find *ret_find, struct error *err)
@@ -280,9 +284,11 @@ enum error_code find_run(const char *name, struct find *ret_find, struct error *
     if (name != NULL)
         return find_named(name, ret_find, err);
     buffer_init(&names);
-    size_t count = live_names(&names, only, sizeof only);
-    enum error_code code;
-    if (count == 0)
+    size_t count = 0;
+    enum error_code code = live_names(&names, &count, only, sizeof only, err);
+    if (code != ERROR_NONE)
+        count = 0;
+    else if (count == 0)
         code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
     else if (count > 1)
         code = error_set(err, ERROR_USAGE, "several runs are live, say which: %.400s", names.data);

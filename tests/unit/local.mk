@@ -106,3 +106,8 @@ TESTS += tests/unit/test_cgroup
 tests_unit_test_cgroup_SOURCES = tests/unit/test_cgroup.c
 tests_unit_test_cgroup_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cgroup_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
+
+# kldumpctl itself against a guard without a server
+dist_check_SCRIPTS += tests/unit/test_ctl.py
+EXTRA_DIST += tests/unit/fake_guard.py
+TESTS += tests/unit/test_ctl.py

@@ -1,0 +1,451 @@
+#!/usr/bin/python3
+"""kldumpctl against a guard without a server (fake_guard.py)."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from fake_guard import Daemon, Guard, run_object  # noqa: E402
+
+KLDUMPCTL = os.path.abspath(os.environ.get("KLDUMPCTL", "kldumpctl"))
+
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        self.runtime = tempfile.mkdtemp(prefix="kl-")
+        self.environment = dict(os.environ, KLDUMP_RUNTIME_DIR=self.runtime)
+        self.servers = []
+        self.addCleanup(self.clean)
+
+    def clean(self):
+        for server in self.servers:
+            server.abandon()
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+    def guard(self, name="t", **changes):
+        guard = Guard(self.runtime, name, **changes)
+        self.servers.append(guard)
+        return guard
+
+    def daemon(self, *guards):
+        daemon = Daemon(self.runtime, guards)
+        self.servers.append(daemon)
+        return daemon
+
+    def start(self, *arguments, **more):
+        return subprocess.Popen([KLDUMPCTL, *arguments], env=self.environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+    def end(self, process, status):
+        out, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, status, out + err)
+        return out, err
+
+    def ctl(self, *arguments, status=0):
+        return self.end(self.start(*arguments), status)
+
+    def read_terminal(self, leader, follower):
+        """All that was written to a terminal whose last writer but us is gone."""
+        os.close(follower)
+        text = b""
+        try:
+            while True:
+                text += os.read(leader, 65536)
+        except OSError:  # nobody has it open any more
+            os.close(leader)
+        return text.decode()
+
+    def until(self, condition):
+        end = time.monotonic() + 20
+        while not condition():
+            self.assertLess(time.monotonic(), end, "it never came")
+            time.sleep(0.01)
+
+
+class Framework(Base):
+    def test_help_and_version(self):
+        out, _ = self.ctl("help")
+        names = re.findall(r"^  ([a-z]+)  +\S", out[out.index("Commands:"):], re.M)
+        for name in "run start list status dump pause stop wait logs events check help".split():
+            self.assertIn(name, names)
+        for name in names:
+            out, _ = self.ctl("help", name)
+            self.assertTrue(out.startswith("Usage: kldumpctl " + name), out)
+            self.assertLess(out.index("Examples:"), 400 + out.index(name), "examples come first")
+            self.assertEqual(self.ctl(name, "--help")[0], out)
+        self.assertRegex(self.ctl("--version")[0], r"^kldumpctl \d+\.\d+")
+
+    def test_usage_errors(self):
+        self.assertIn("did you mean 'status'?", self.ctl("statsu", status=2)[1])
+        self.assertIn("did you mean 'dump'?", self.ctl("help", "dmup", status=2)[1])
+        self.assertNotIn("did you mean", self.ctl("xyzzyxyzzy", status=2)[1])
+        self.ctl(status=2)
+        for arguments in (["status", "a", "b"], ["status", "--x"], ["status", "--json=1"], ["wait", "t"],
+                          ["wait", "t", "--for"], ["wait", "t", "--for", "asleep"], ["dump"], ["dump", "t", "-x"],
+                          ["wait", "t", "--for", "armed", "--for", "armed"], ["dump", "t", "../x"],
+                          ["wait", "t", "--for", "armed", "--timeout", "5"], ["events", "--since", "soon"],
+                          ["dump", "t", "e", "--"], ["status", ""], ["status", "../t"]):
+            _, err = self.ctl(*arguments, status=2)
+            self.assertTrue(err.startswith("kldumpctl " + arguments[0] + ": "), err)
+
+    def test_start_checks_options_first(self):
+        _, err = self.ctl("start", "--floor", "5", "--bad", "--", "x", status=2)
+        self.assertIn("--floor: '5' is not a size", err)
+        self.assertIn("unknown option '--bad'", err)
+
+
+class Finding(Base):
+    def test_no_run(self):
+        self.assertIn("no run is live", self.ctl("status", status=87)[1])
+        self.assertIn("there is no run 'x'", self.ctl("status", "x", status=87)[1])
+        self.assertIn("No runs", self.ctl("list")[0])
+        self.assertIn("kldumpd is not running", self.ctl("start", "--", "x", status=87)[1])
+
+    def test_the_only_live_run(self):
+        self.guard("a")
+        self.guard("b").close()
+        self.assertIn("a", self.ctl("status")[0].splitlines()[0])
+        self.guard("c")
+        _, err = self.ctl("status", status=2)
+        self.assertIn("several runs are live, say which: a, c", err)
+        self.assertIn("live now: a, c", self.ctl("status", "zz", status=87)[1])
+
+    def test_dead_run_from_its_record(self):
+        guard = self.guard("d", state="dumping", exp="dec")
+        guard.say("last words\n")
+        guard.close()
+        run = json.loads(self.ctl("status", "d", "--json")[0])["runs"][0]
+        self.assertEqual((run["state"], run["outcome"], run["exit_status"]), ("ended", "guard-lost", 85))
+        self.assertIn("killed while the run was dumping", self.ctl("status", "d")[0])
+        self.assertEqual(self.ctl("logs", "d")[0], "last words\n")
+        self.assertEqual(self.ctl("logs", "d", "-f")[0], "last words\n")
+        self.ctl("wait", "d", "--for", "ended")
+        self.ctl("wait", "d", "--for", "armed", status=85)
+        self.assertIn("has ended", self.ctl("pause", "d", status=1)[1])
+        self.ctl("events", "d", "-f")
+
+    def test_record_that_is_no_record(self):
+        folder = os.path.join(self.runtime, "runs", "x")
+        os.makedirs(folder)
+        os.chmod(self.runtime, 0o700)
+        self.assertIn("left no record", self.ctl("status", "x", status=87)[1])
+        for text in ("", "{", "[]", '{"run": 3}', '{"run": {}} x'):
+            with open(os.path.join(folder, "record.json"), "w") as f:
+                f.write(text)
+            self.ctl("status", "x", status=125)
+        self.ctl("list")
+
+    def test_guard_that_starts(self):
+        guard = self.guard("late")
+        os.rename(guard.path, guard.path + ".not-yet")
+        process = self.start("status", "late")
+        time.sleep(0.3)
+        os.rename(guard.path + ".not-yet", guard.path)
+        self.end(process, 0)
+
+    def test_relayed_by_the_daemon(self):
+        elsewhere = tempfile.mkdtemp(prefix="kl-")
+        self.addCleanup(shutil.rmtree, elsewhere, True)
+        guard = Guard(elsewhere, "r")
+        self.servers.append(guard)
+        self.daemon(guard)
+        self.assertIn("r", self.ctl("list")[0])
+        self.assertEqual(json.loads(self.ctl("status", "--json")[0])["runs"][0]["name"], "r")
+        self.ctl("wait", "r", "--for", "armed")
+        self.assertIn("there is no run 'q'", self.ctl("status", "q", status=87)[1])
+
+    def test_a_run_of_ours_is_listed_once(self):
+        self.daemon(self.guard("o"))
+        self.assertEqual(len(self.ctl("list", "--json")[0].splitlines()), 1)
+
+    def test_bad_peers(self):
+        guard = self.guard("p")
+        for answer, text in ((b"", "closed the connection"), (b"hello\n", "not proper JSON"),
+                             (b'{"jsonrpc":"2.0","id":2}\n', "neither a result nor an error"),
+                             (b'{"jsonrpc":"2.0","id":2,"result":{},"result":{}}\n', "not proper JSON"),
+                             (b"x" * (1 << 20) + b"xxxxx\n", "longer than")):
+            guard.broken = {"pause": answer}
+            _, err = self.ctl("pause", "p", status=85 if answer == b"" else 125)
+            self.assertIn(text, err)
+        guard.broken = {"hello": b"\x00\n"}
+        self.ctl("pause", "p", status=125)
+
+    def test_socket_path_too_long(self):
+        name = "n" * 64
+        folder = os.path.join(self.runtime, "x" * 40)
+        for part in (folder, os.path.join(folder, "runs"), os.path.join(folder, "runs", name)):
+            os.mkdir(part, 0o700)
+        self.environment["KLDUMP_RUNTIME_DIR"] = folder
+        _, err = self.ctl("status", name, status=2)
+        self.assertIn("the limit is 107", err)
+
+    def test_foreign_runtime_folder(self):
+        os.chmod(self.runtime, 0o777)
+        self.ctl("status", status=88)
+
+
+class Reading(Base):
+    def test_status(self):
+        self.guard("s", stage="")
+        out, _ = self.ctl("status", "s")
+        for text in ("s", "armed", "proven: 1 extend", "300.0 GiB free; floor 20.0 GiB, killed at 21.0 GiB",
+                     "1,116,000 prefill tokens still fit", "keeper alone", "1.0 MiB/s", "SGLang 0.5.23"):
+            self.assertIn(text, out)
+        columns = {line[11:12] != " " for line in out.splitlines() if line[:1] != " "}
+        self.assertEqual(columns, {True}, "aligned:\n" + out)
+        answer = json.loads(self.ctl("status", "s", "--json")[0])
+        self.assertEqual(list(answer)[0], "schema")
+        self.assertEqual(answer["schema"], "kldump.status/1")
+        self.assertEqual(answer["runs"][0], run_object("s", guard_pid=answer["runs"][0]["guard_pid"]))
+
+    def test_status_with_members_missing_or_odd(self):
+        guard = self.guard("s")
+        guard.run = {"name": "s", "state": "armed"}
+        self.ctl("status", "s")
+        guard.run = {k: [1] for k in run_object("s")}
+        self.ctl("status", "s")
+        self.ctl("list")
+        guard.run = run_object("s", stage="\x1b]0;owned\x07\u009b2J", message="a\nb\x1b[31m")
+        out, _ = self.ctl("status", "s")
+        self.assertNotRegex(out, "[\x1b\x07\u009b]")
+
+    def test_no_colour_in_pipes_and_with_no_color(self):
+        self.guard("s")
+        self.assertNotIn("\x1b", self.ctl("status", "s")[0])
+        for no_colour, expected in (("", True), ("1", False)):
+            leader, follower = os.openpty()
+            env = dict(self.environment, NO_COLOR=no_colour, TERM="xterm")
+            subprocess.run([KLDUMPCTL, "status", "s"], env=env, stdout=follower, check=True)
+            self.assertEqual("\x1b[" in self.read_terminal(leader, follower), expected)
+
+    def test_large_answer_through_a_slow_non_blocking_pipe(self):
+        guard = self.guard("s", message="m" * 900000)
+        ours, theirs = os.pipe()
+        os.set_blocking(theirs, False)
+        process = subprocess.Popen([KLDUMPCTL, "status", "s", "--json"], env=self.environment, stdout=theirs)
+        os.close(theirs)
+        time.sleep(0.5)
+        with open(ours, "rb") as f:
+            text = f.read()
+        self.assertEqual(process.wait(), 0)
+        self.assertEqual(json.loads(text)["runs"][0]["message"], guard.run["message"])
+
+    def test_reader_that_went_away(self):
+        self.guard("s", message="m" * 900000)
+        ours, theirs = os.pipe()
+        os.close(ours)
+        process = subprocess.run([KLDUMPCTL, "status", "s", "--json"], env=self.environment, stdout=theirs,
+                                 stderr=subprocess.PIPE)
+        os.close(theirs)
+        self.assertEqual((process.returncode, process.stderr), (0, b""))
+
+    def test_events(self):
+        guard = self.guard("e")
+        guard.event("one")
+        guard.event("two \x1b[2J", level="warn")
+        out, _ = self.ctl("events", "e")
+        self.assertEqual(len(out.splitlines()), 2)
+        self.assertRegex(out.splitlines()[0], r"^\d\d:\d\d:\d\d\.\d{3} +0\.0 s  one$")
+        process = self.start("events", "e", "-f", "--json")
+        first = json.loads(process.stdout.readline())
+        self.assertEqual((list(first)[0], first["schema"], first["text"]), ("schema", "kldump.events/1", "one"))
+        process.stdout.readline()
+        guard.event("three")
+        self.assertEqual(json.loads(process.stdout.readline())["text"], "three")
+        guard.end("completed", 0)
+        out, _ = self.end(process, 0)
+        self.assertIn("ended: completed", out)
+
+    def test_events_since(self):
+        guard = self.guard("e")
+        guard.event("old")
+        guard.events[0]["at"] = "2020-01-01T00:00:00.000Z"
+        guard.event("new")
+        self.assertEqual(len(self.ctl("events", "e", "--since", "1h")[0].splitlines()), 1)
+
+    def test_logs(self):
+        guard = self.guard("l")
+        text = "".join("line %d \u00e9\n" % i for i in range(2000))
+        guard.say(text)
+        self.assertEqual(self.ctl("logs", "l")[0], text)
+        process = self.start("logs", "l", "-f")
+        while process.stdout.readline() != "line 1999 \u00e9\n":
+            pass
+        guard.say("more\n")
+        self.assertEqual(process.stdout.readline(), "more\n")
+        guard.end("completed", 0)
+        self.end(process, 0)
+
+
+class Doing(Base):
+    def test_wait(self):
+        guard = self.guard("w", state="loading")
+        process = self.start("wait", "w", "--for", "armed", "--timeout", "20s")
+        self.until(lambda: any(m == "wait" for m, _ in guard.calls))
+        guard.set("armed")
+        self.end(process, 0)
+        begin = time.monotonic()
+        _, err = self.ctl("wait", "w", "--for", "dumping", "--timeout", "200ms", status=89)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertIn("still armed", err)
+        process = self.start("wait", "w", "--for", "dumping")
+        self.until(lambda: sum(m == "wait" for m, _ in guard.calls) == 3)
+        guard.end("floor", 83, "killed at the floor")
+        out, _ = self.end(process, 83)
+        self.assertIn("killed at the floor", out)
+
+    def test_wait_when_the_guard_is_killed(self):
+        guard = self.guard("w")
+        process = self.start("wait", "w", "--for", "dumping")
+        self.until(lambda: any(m == "wait" for m, _ in guard.calls))
+        guard.close()
+        self.end(process, 85)
+
+    def test_dump_and_pause(self):
+        guard = self.guard("d")
+        out, _ = self.ctl("dump", "d", "dec")
+        self.assertIn("/dumps/d/dec", out)
+        self.assertEqual(guard.run["state"], "dumping")
+        out, _ = self.ctl("pause", "d")
+        self.assertIn("dec: complete, 3 steps, 936 files, 5.0 MiB", out)
+        self.ctl("dump", "d", "two", "--force", "--wait-idle", "3s")
+        self.assertEqual(guard.calls[-1][1], {"experiment": "two", "hold": False, "force": True, "wait_idle_ms": 3000})
+        guard.seal_complete = False
+        seal = json.loads(self.ctl("pause", "--json", status=4)[0])
+        self.assertEqual((seal["schema"], seal["complete"]), ("kldump.pause/1", False))
+        self.assertIn("is not dumping", self.ctl("pause", "d", status=1)[1])
+
+    def test_dump_around_a_client(self):
+        guard = self.guard("d")
+        out, _ = self.ctl("dump", "d", "dec", "--", "/bin/sh", "-c", "echo $KLDUMP_RUN $KLDUMP_EXP $KLDUMP_URL")
+        self.assertTrue(out.startswith("d dec http://127.0.0.1:30000\ndec: complete"), out)
+        self.assertEqual((guard.run["state"], guard.calls[-2][0]), ("armed", "pause"))
+        out, err = self.ctl("dump", "e2", "--", "/bin/sh", "-c", "exit 7", status=7)
+        self.assertIn("ended with status 7", err)
+        self.assertIn("e2: complete", out)
+        self.ctl("dump", "e3", "--", "/bin/sh", "-c", "kill -9 $$", status=137)
+        guard.seal_complete = False
+        out, _ = self.ctl("dump", "e4", "--", "true", status=4)
+        self.assertIn("dump_index 5 is missing", out)
+        self.ctl("dump", "e5", "--", "/bin/sh", "-c", "exit 7", status=7)
+        seal = json.loads(self.ctl("dump", "e6", "--json", "--", "true", status=4)[0])
+        self.assertEqual((seal["schema"], seal["experiment"]), ("kldump.dump/1", "e6"))
+
+    def test_client_that_is_not_there(self):
+        guard = self.guard("d")
+        self.assertIn("in no folder of PATH", self.ctl("dump", "x", "--", "no-such-client", status=127)[1])
+        self.ctl("dump", "x", "--", "/etc/passwd", status=126)
+        self.ctl("dump", "x", "--", "/no/such", status=127)
+        script = os.path.join(self.runtime, "script")
+        with open(script, "w") as f:
+            f.write("#!/no/such/interpreter\n")
+        os.chmod(script, 0o700)
+        self.assertNotIn("dump", [m for m, _ in guard.calls])
+        out, _ = self.ctl("dump", "x", "--", script, status=127)
+        self.assertIn("x: complete", out)
+        self.assertEqual(guard.run["state"], "armed")
+
+    def test_interrupted_client(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            guard = self.guard("i%d" % number)
+            process = self.start("dump", guard.run["name"], "dec", "--", "/bin/sh", "-c", "echo up; exec sleep 60")
+            self.assertEqual(process.stdout.readline(), "up\n")
+            process.send_signal(number)
+            out, _ = self.end(process, status)
+            self.assertIn("dec: complete", out)
+            self.assertEqual(guard.calls[-2][0], "pause")
+
+    def test_the_dump_ends_with_the_client_tool(self):
+        guard = self.guard("k")
+        process = self.start("dump", "k", "dec", "--", "/bin/sh", "-c", "echo $$; exec sleep 60")
+        client = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        os.kill(client, signal.SIGKILL)
+        process.communicate()
+        self.until(lambda: guard.run["state"] == "armed")
+        self.assertEqual(len(guard.run["seals"]), 1)
+
+    def test_run_that_ends_while_dumping(self):
+        guard = self.guard("f")
+        process = self.start("dump", "f", "dec", "--", "/bin/sh", "-c", "echo up; exec sleep 1")
+        process.stdout.readline()
+        with guard.changed:
+            guard._seal(complete=False)
+        guard.end("floor", 83, "killed at the floor: 19 GiB were free")
+        out, err = self.end(process, 4)
+        self.assertIn("dec: incomplete", out)
+        self.assertIn("killed at the floor: 19 GiB were free", err)
+
+    def test_stop(self):
+        self.guard("s")
+        out, _ = self.ctl("stop", "s")
+        self.assertTrue(out.startswith("s: stopped"), out)
+        out, _ = self.ctl("stop", "s")  # it is so already
+        self.assertTrue(out.startswith("s: stopped"), out)
+        guard = self.guard("u")
+        guard.on_stop = lambda: guard.end("unkillable", 86, "pid 5 is in state D")
+        out, _ = self.ctl("stop", "u", "--now", status=86)
+        self.assertIn("pid 5 is in state D", out)
+        self.assertIn(("stop", {"now": True}), guard.calls)
+
+    def test_start(self):
+        daemon = self.daemon()
+
+        def go(params):
+            self.params = params
+            guard = self.guard(params["arguments"][1], state="loading")
+            guard.later(0.3, lambda: guard.set("armed"))
+            return guard
+        daemon.on_start = go
+        out, _ = self.ctl("start", "--name", "u", "--no-wait", "--", "python3", "--no-wait")
+        self.assertEqual(out, "u\n")
+        self.assertEqual(self.params["arguments"], ["--name", "u", "--", "python3", "--no-wait"])
+        self.assertEqual(self.params["directory"], os.getcwd())
+        self.assertIn("KLDUMP_RUNTIME_DIR=" + self.runtime, self.params["environment"])
+        out, _ = self.ctl("start", "--name", "v", "--", "python3")
+        self.assertEqual(out, "v\n")
+        self.assertEqual(self.servers[-1].run["state"], "armed")
+
+    def test_start_that_fails(self):
+        daemon = self.daemon()
+
+        def go(params):
+            guard = self.guard("bad", state="loading")
+            guard.say("".join("line %d\n" % i for i in range(100)) + "RuntimeError: out of memory")
+            guard.later(0.3, lambda: guard.end("start-failed", 81, "the server ended: out of memory"))
+            return guard
+        daemon.on_start = go
+        out, err = self.ctl("start", "--", "python3", status=81)
+        self.assertEqual(out, "bad\n")
+        self.assertIn("  RuntimeError: out of memory\n", err)
+        self.assertIn("  line 99\n", err)
+        self.assertNotIn("  line 80\n", err)
+        self.assertIn("run bad did not get to armed: start-failed: the server ended: out of memory", err)
+
+    def test_progress_on_a_terminal_only(self):
+        daemon = self.daemon()
+
+        def go(params):
+            guard = self.guard("p", state="loading")
+            guard.event("loading weights")
+            guard.later(0.3, lambda: guard.set("armed", "armed and idle"))
+            return guard
+        daemon.on_start = go
+        leader, follower = os.openpty()
+        subprocess.run([KLDUMPCTL, "start", "--", "python3"], env=self.environment, stderr=follower,
+                       stdout=subprocess.DEVNULL, check=True)
+        text = self.read_terminal(leader, follower)
+        self.assertRegex(text, r"\[ +0\.0 s\] loading weights")
+        self.assertRegex(text, r"\[ +1\.0 s\] armed and idle")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
