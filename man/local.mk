@@ -1,2 +1,3 @@
 # man
 dist_man_MANS += man/kldumpd.8
+dist_man_MANS += man/kldumpctl.1

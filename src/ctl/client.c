@@ -235,7 +235,7 @@ enum error_code client_connect(const char *path, struct client **ret_client, str
     buffer_init(&client->received);
     struct json *parameters = json_object(), *hello = NULL;
     json_set_u64(parameters, "version", CLIENT_VERSION);
-    code = client_call(client, "hello", parameters, CLIENT_PATIENCE_MS, &hello, err);
+    code = client_call(client, "hello", parameters, CLIENT_HELLO_MS, &hello, err);
     json_free(hello);
     if (code != ERROR_NONE) {
         client_free(client);

@@ -67,6 +67,8 @@ static enum error_code reach(struct find *find, int64_t patience_ms, struct erro
         code = client_connect(path, &find->client, err);
         /* an end in the middle of hello: the guard is on its way out */
         bool nobody = code == ERROR_NO_RUN || code == ERROR_UNREACHABLE;
+        if (code == ERROR_TIMEOUT)
+            error_prefix(err, "run %s: its guard is stopped or hangs", find->name);
         if (!nobody)
             break;
         if (!lock_is_held(find->folder)) {
@@ -199,23 +201,50 @@ static bool has_run(const struct json *runs, const char *name, const char *owner
     return false;
 }
 
+/* What can be told of a run whose guard lives but does not answer: its record, and what is wrong. */
+static struct json *unreachable(const char *runtime, const char *name, const struct error *why)
+{
+    struct json *record = NULL, *run = NULL;
+    char *folder = runtime_run_folder(runtime, name);
+    if (read_record(folder, name, &record, NULL) == ERROR_NONE && json_type(json_member(record, "run")) == JSON_OBJECT)
+        run = json_copy(json_member(record, "run"));
+    else
+        run = json_object();
+    json_set_string(run, "name", name);
+    json_set_string(run, "state", "unknown");
+    json_set_string(run, "message", why->message);
+    json_free(record);
+    free(folder);
+    return run;
+}
+
+static void add_own(struct json *runs, const char *runtime, const char *name)
+{
+    struct find find = {0};
+    struct json *run = NULL;
+    struct error err = ERROR_INIT;
+    enum error_code code = reach_own(runtime, name, &find, &err);
+    if (code == ERROR_NONE)
+        code = find_status(&find, &run, &err);
+    /* one run that cannot be reached hides no other, nor itself */
+    if (code == ERROR_NONE)
+        json_append(runs, run);
+    else if (code != ERROR_NO_RUN && code != ERROR_NOT_FOUND)
+        json_append(runs, unreachable(runtime, name, &err));
+    find_fini(&find);
+}
+
 enum error_code find_all(struct json **ret_runs, struct error *err)
 {
     char *runtime = NULL;
     enum error_code code = own_runtime(&runtime, err);
     if (code != ERROR_NONE)
         return code;
-    struct json *runs = json_array(), *others = NULL, *run = NULL;
+    struct json *runs = json_array(), *others = NULL;
     struct list names = {0};
     own_names(runtime, &names);
-    for (size_t i = 0; i < names.count; i++) {
-        struct find find = {0};
-        /* one run that cannot be reached hides no other */
-        if (reach_own(runtime, names.items[i], &find, NULL) == ERROR_NONE &&
-            find_status(&find, &run, NULL) == ERROR_NONE)
-            json_append(runs, run);
-        find_fini(&find);
-    }
+    for (size_t i = 0; i < names.count; i++)
+        add_own(runs, runtime, names.items[i]);
     if (daemon_runs(&others, NULL) == ERROR_NONE)
         for (const struct json *r = json_first(others); r != NULL; r = json_next(r))
             if (!has_run(runs, text_of(r, "name"), text_of(r, "owner")))

@@ -33,7 +33,8 @@ enum error_code find_again(struct find *find, int64_t patience_ms, struct error 
  * guard could not write the end). The caller owns it. */
 enum error_code find_status(struct find *find, struct json **ret_run, struct error *err);
 
-/* All runs that can be seen, an array of run objects by name. The caller owns it. */
+/* All runs that can be seen, an array of run objects by name; one whose guard lives but does not answer has the state
+ * "unknown". The caller owns it. */
 enum error_code find_all(struct json **ret_runs, struct error *err);
 
 /* Connects to kldumpd: our own, else the system's. ERROR_NO_DAEMON says how to start one. */

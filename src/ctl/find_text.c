@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOG_MAX = 64 * 1024 * 1024 };
+enum { LOG_MAX = 64 * 1024 * 1024, END_PATIENCE_MS = 15000 };
 
 static struct json *events_after(const struct json *events, uint64_t after)
 {
@@ -115,7 +115,16 @@ void find_last_lines(struct find *find, size_t lines, struct buffer *text)
     uint64_t offset = 0, next = 0;
     bool ended = false;
     buffer_init(&all);
-    while (find_logs(find, offset, 0, &all, &next, &ended, NULL) == ERROR_NONE && next > offset) {
+    for (;;) {
+        enum error_code code = find_logs(find, offset, 0, &all, &next, &ended, NULL);
+        if (code == ERROR_UNREACHABLE && !find->relayed && find_again(find, END_PATIENCE_MS, NULL) == ERROR_NONE) {
+            /* the guard has ended in this moment: what it kept lies in the folder */
+            buffer_clear(&all);
+            offset = next = 0;
+            continue;
+        }
+        if (code != ERROR_NONE || next <= offset)
+            break;
         offset = next;
         /* only the end is wanted */
         if (all.length > LOG_MAX / 64)

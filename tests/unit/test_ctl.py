@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -185,6 +186,30 @@ class Finding(Base):
         self.environment["KLDUMP_RUNTIME_DIR"] = folder
         _, err = self.ctl("status", name, status=2)
         self.assertIn("the limit is 107", err)
+
+    def test_guard_that_hangs(self):
+        self.guard("a")
+        guard = self.guard("h")
+        os.unlink(guard.path)
+        with socket.socket(socket.AF_UNIX) as hanging:  # takes connections, never answers
+            hanging.bind(guard.path)
+            hanging.listen(8)
+            self.assertIn("no answer in time", self.ctl("status", "h", status=89)[1])
+            states = {r["name"]: r["state"] for r in map(json.loads, self.ctl("list", "--json")[0].splitlines())}
+            self.assertEqual(states, {"a": "armed", "h": "unknown"})
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can be another user")
+    def test_another_users_program(self):
+        guard = self.guard("n")
+        os.unlink(guard.path)
+        with socket.socket(socket.AF_UNIX) as foreign:
+            foreign.bind(guard.path)
+            os.seteuid(65534)
+            try:
+                foreign.listen(8)
+            finally:
+                os.seteuid(0)
+            self.assertIn("belongs to user 65534", self.ctl("status", "n", status=88)[1])
 
     def test_foreign_runtime_folder(self):
         os.chmod(self.runtime, 0o777)

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""kldumpctl(1) held against the tables it describes: settings.def, status.def, commands and their options.
+
+Run by `make check` in the build folder, with the source folder in $srcdir. Each rule prints how much it looked at.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("srcdir", "."))
+PROGRAM = Path(os.environ.get("KLDUMPCTL", "./kldumpctl")).resolve()
+PAGE = SOURCE / "man" / "kldumpctl.1"
+page = PAGE.read_text()
+faults, counts = [], {}
+
+
+def check(rule, fine, text):
+    counts[rule] = counts.get(rule, 0) + 1
+    if not fine:
+        faults.append(f"{rule}: {text}")
+
+
+def rows(path):
+    """The X(...) rows of a .def file, as lists of their arguments; string literals next to each other are joined."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    for row in re.findall(r"^X\((.*?)\)$", text, re.S | re.M):
+        row = re.sub(r'"\s*\n\s*"', "", row)
+        yield [a.strip().strip('"') for a in re.findall(r'\s*("[^"]*"|[^,"]+)\s*(?:,|$)', row)]
+
+
+def section(title):
+    """The text of a .Sh or .Ss section."""
+    match = re.search(rf"^\.S[hs] {re.escape(title)}\n(.*?)(?=^\.S[hs] |\Z)", page, re.S | re.M)
+    return match.group(1) if match else ""
+
+
+def check_settings():
+    options = section("Options of run and start")
+    for _, _, flag, metavar, _, fallback, _, _, key, _ in rows(SOURCE / "src" / "conf" / "settings.def"):
+        if flag:
+            found = re.search(rf"^\.It Fl -{flag} Ar {re.escape(metavar)}\n(.*?)(?=^\.It|^\.El)", options, re.S | re.M)
+            check("settings", found, f"--{flag} {metavar} is not in the page")
+            check("settings", not fallback or (found and f"default: {fallback}" in found.group(1)),
+                  f"--{flag}: the default {fallback} is not in the page")
+        if key:
+            check("settings", re.search(rf"^\.(It )?Li {key}\b", options, re.M), f"key {key} is not in the page")
+    for flag in re.findall(r"^\.It Fl -([a-z-]+) Ar", options, re.M):
+        check("settings", any(r[2] == flag for r in rows(SOURCE / "src" / "conf" / "settings.def")),
+              f"--{flag} is in the page but no setting")
+
+
+def check_statuses():
+    told = re.findall(r"^\.It (\d+)\n(.*)$", section("EXIT STATUS"), re.M)
+    real = [(r[1], r[3]) for r in rows(SOURCE / "src" / "base" / "status.def")]
+    for row in real:
+        check("exit statuses", row in told, f"{row} is not in the page")
+    for row in told:
+        check("exit statuses", row in real, f"{row} is in the page but not in status.def")
+
+
+def help_of(*arguments):
+    return subprocess.run([PROGRAM, "help", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def check_commands():
+    listed = help_of()
+    names = re.findall(r"^  ([a-z-]+) ", listed[listed.index("Commands:"):], re.M)
+    synopsis = section("SYNOPSIS")
+    for name in names:
+        text = help_of(name)
+        described = section(name) + re.findall(rf"^\.Cm {name}\n.*?(?=^\.Nm|\Z)", synopsis + "\n", re.S | re.M)[0] \
+            if re.search(rf"^\.Cm {name}$", synopsis, re.M) else ""
+        check("commands", section(name), f"{name} has no section")
+        check("commands", described, f"{name} is not in the synopsis")
+        own = text.split("\nOptions:\n  --name")[0]
+        for option in set(re.findall(r"--([a-z][a-z-]+)", own[:own.find("Examples:")] + "\n".join(
+                re.findall(r"^  (?:-\w, )?--[a-z-]+.*$", own, re.M)))):
+            check("options of commands", f"Fl -{option}" in described or f", -{option}" in described,
+                  f"{name} --{option} is not in the page")
+
+
+def check_format():
+    if shutil.which("mandoc") is None:
+        print("mandoc is not installed: the form of the pages is not looked at")
+        return
+    for path in sorted((SOURCE / "man").glob("*.[1-9]")):
+        result = subprocess.run(["mandoc", "-Tlint", "-W", "warning", path], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+        check("pages", result.returncode == 0, result.stdout)
+
+
+check_settings()
+check_statuses()
+check_commands()
+check_format()
+for rule in ("settings", "exit statuses", "commands", "options of commands"):
+    print(f"{rule}: {counts.get(rule, 0)} looked at")
+    if counts.get(rule, 0) == 0:
+        faults.append(f"{rule}: looked at nothing")
+print("\n".join(faults))
+sys.exit(1 if faults else 0)
