@@ -144,6 +144,12 @@ static bool is_graph_replay(const struct audit_pass *pass, const struct audit_sp
     return span->hooks && !span->no_inputs && span->no_ids_file && pass->layer_files == 0;
 }
 
+/* With data-parallel attention a rank that has nothing to do runs along with an empty batch. */
+static bool is_idle(const struct audit_pass *pass, const struct audit_span *span)
+{
+    return !span->no_inputs && pass->tokens == 0 && pass->requests == 0;
+}
+
 static void check_patterns(struct audit_work *work)
 {
     bool hooks = false;
@@ -160,7 +166,7 @@ static void check_patterns(struct audit_work *work)
             audit_reasons_add(&work->reasons, AUDIT_REASON_GRAPH_REPLAY, 1,
                               "step %" PRIu64 " rank %" PRIu32 " with %" PRIu64 " files", pass->step, pass->rank,
                               pass->files);
-        else if (work->expected->own_request_ids.count > 0 && span->no_ids_file)
+        else if (work->expected->own_request_ids.count > 0 && span->no_ids_file && !is_idle(pass, span))
             audit_reasons_add(&work->reasons, AUDIT_REASON_NO_REQUEST_IDS, 1, "step %" PRIu64 " rank %" PRIu32,
                               pass->step, pass->rank);
     }

@@ -302,6 +302,22 @@ static void request_ids(void **state)
     assert_int_equal(dump->audit.passes[1].phase, AUDIT_UNKNOWN);
 }
 
+static void idle_pass(void **state)
+{
+    struct dump *dump = *state;
+    static const char *const none[] = {NULL};
+    list_add(&dump->expected.own_request_ids, "own-1");
+    audit_dump_pass(dump, 0, 8, 0, none);
+    char *path = audit_dump_path(dump, 8, 89, "rids", -1);
+    assert_int_equal(unlink(path), 0);
+    free(path);
+    dump_files_tensor(dump->folder, 8, 0, 89, "non_intrusive__model.norm.output", -1, 0);
+    audit_dump_expect(dump, NULL);
+    assert_int_equal(dump->audit.passes[4].phase, AUDIT_UNKNOWN);
+    dump_files_tensor(dump->folder, 8, 0, 85, "input_ids", -1, 8);
+    audit_dump_expect(dump, "passes without request ids: step 8 rank 0;", NULL);
+}
+
 static void many_foreign_ids(void **state)
 {
     struct dump *dump = *state;
@@ -381,17 +397,29 @@ static void core_mode(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        AUDIT_DUMP_TEST(complete),         AUDIT_DUMP_TEST(phases),
-        AUDIT_DUMP_TEST(index_gaps),       AUDIT_DUMP_TEST(index_beyond),
-        AUDIT_DUMP_TEST(index_twice),      AUDIT_DUMP_TEST(two_runs),
-        AUDIT_DUMP_TEST(steps_silent),     AUDIT_DUMP_TEST(step_lost),
-        AUDIT_DUMP_TEST(ranks_differ),     AUDIT_DUMP_TEST(ranks_missing),
-        AUDIT_DUMP_TEST(pipeline),         AUDIT_DUMP_TEST(broken_files),
-        AUDIT_DUMP_TEST(many_empty_files), AUDIT_DUMP_TEST(damaged_files),
-        AUDIT_DUMP_TEST(irregular),        AUDIT_DUMP_TEST(names),
-        AUDIT_DUMP_TEST(request_ids),      AUDIT_DUMP_TEST(many_foreign_ids),
-        AUDIT_DUMP_TEST(failed_saves),     AUDIT_DUMP_TEST(silent_rank),
-        AUDIT_DUMP_TEST(no_folder),        AUDIT_DUMP_TEST(reset),
+        AUDIT_DUMP_TEST(complete),
+        AUDIT_DUMP_TEST(phases),
+        AUDIT_DUMP_TEST(index_gaps),
+        AUDIT_DUMP_TEST(index_beyond),
+        AUDIT_DUMP_TEST(index_twice),
+        AUDIT_DUMP_TEST(two_runs),
+        AUDIT_DUMP_TEST(steps_silent),
+        AUDIT_DUMP_TEST(step_lost),
+        AUDIT_DUMP_TEST(ranks_differ),
+        AUDIT_DUMP_TEST(ranks_missing),
+        AUDIT_DUMP_TEST(pipeline),
+        AUDIT_DUMP_TEST(broken_files),
+        AUDIT_DUMP_TEST(many_empty_files),
+        AUDIT_DUMP_TEST(damaged_files),
+        AUDIT_DUMP_TEST(irregular),
+        AUDIT_DUMP_TEST(names),
+        AUDIT_DUMP_TEST(request_ids),
+        AUDIT_DUMP_TEST(idle_pass),
+        AUDIT_DUMP_TEST(many_foreign_ids),
+        AUDIT_DUMP_TEST(failed_saves),
+        AUDIT_DUMP_TEST(silent_rank),
+        AUDIT_DUMP_TEST(no_folder),
+        AUDIT_DUMP_TEST(reset),
         AUDIT_DUMP_TEST(core_mode),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
