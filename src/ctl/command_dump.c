@@ -127,7 +127,7 @@ static int dump_run(struct dump *dump, struct output *out)
     } else {
         output_text(out, "Dumping is on: ");
         output_safe(out, OUTPUT_PLAIN, show_member(answer, "dir"));
-        output_format(out, "\nStop it with: kldumpctl pause %s\n", dump->find.name);
+        output_format(out, "/%s\nStop it with: kldumpctl pause %s\n", dump->experiment, dump->find.name);
     }
     json_free(answer);
     return STATUS_DONE;
