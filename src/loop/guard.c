@@ -305,6 +305,8 @@ int guard_main(char **arguments, const struct server_operations *server)
         start_services(&guard, &err) != ERROR_NONE ||
         (tell_plan(&guard), guard_server_launch(&guard, &err)) != ERROR_NONE) {
         status = refuse(&guard, &err);
+        if (guard.plan.temporary != NULL)
+            file_remove_all(guard.plan.temporary);
     } else {
         tell_daemon(&guard);
         uv_timer_start(&guard.heartbeat, on_heartbeat, heartbeat_ms, heartbeat_ms);

@@ -334,6 +334,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
     struct guard_plan *plan = &guard->plan;
     struct list given = {0};
     plan->directory_fd = plan->lock_fd = -1;
+    plan->no_cgroup = getenv("KLDUMP_NO_CGROUP") != NULL;
     plan->from_daemon = arguments[0] != NULL && strcmp(arguments[0], "--plan") == 0 && arguments[1] == NULL;
     const struct passwd *user = getpwuid(getuid());
     snprintf(plan->owner, sizeof plan->owner, "%s", user != NULL ? user->pw_name : "?");
