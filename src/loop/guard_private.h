@@ -105,6 +105,7 @@ struct guard {
     uint64_t probe_seed;
     bool listener_due; /* the answer to RUN_DO_FIND_LISTENER, to be told */
     enum run_listener listener;
+    unsigned foreign_looks; /* how often the port was found in other hands */
     char listener_text[160];
 
     /* the audit under way or done last */

@@ -196,13 +196,25 @@ enum error_code guard_server_launch(struct guard *guard, struct error *err)
 
 /* ---- who listens ---- */
 
+/* Seen once, it may be a process of ours that ends or was born in this moment; seen twice in a row, it is foreign. */
+static void seen_foreign(struct guard *guard, const struct listener *found)
+{
+    if (++guard->foreign_looks > 1)
+        guard->listener = RUN_LISTENER_FOREIGN;
+    if (found->pid > 0)
+        snprintf(guard->listener_text, sizeof guard->listener_text, "pid %d (%.40s), which is not of this run",
+                 (int)found->pid, found->comm);
+    else
+        snprintf(guard->listener_text, sizeof guard->listener_text, "a process that cannot be seen from here");
+}
+
 void guard_server_find_listener(struct guard *guard)
 {
     uint16_t port = guard->plan.command.port;
     struct kill_tree_target target = {guard->keeper.pid, guard->main_pid, getpid(), guard->plan.cookie,
                                       guard->keeper.since_ticks};
     struct kill_tree tree;
-    struct listener found;
+    struct listener found = {.owner = LISTENER_NONE};
     struct error err = ERROR_INIT;
     kill_tree_init(&tree, &target);
     kill_tree_collect(&tree);
@@ -211,9 +223,7 @@ void guard_server_find_listener(struct guard *guard)
     if (listener_find(0, port, &tree.members, &found, &err) != ERROR_NONE) {
         guard_report_note(guard, RUN_WARN, RUN_NOTE_SERVER, err.message);
     } else if (found.owner == LISTENER_FOREIGN) {
-        guard->listener = RUN_LISTENER_FOREIGN;
-        snprintf(guard->listener_text, sizeof guard->listener_text, "port %u: pid %d (%.40s), which is not of this run",
-                 port, (int)found.pid, found.comm);
+        seen_foreign(guard, &found);
     } else if (found.owner == LISTENER_OWN) {
         bool any = strcmp(found.address, "0.0.0.0") == 0 || strcmp(found.address, "::") == 0;
         const char *address = !any ? found.address : found.ipv6 ? "::1" : "127.0.0.1";
@@ -221,6 +231,8 @@ void guard_server_find_listener(struct guard *guard)
         snprintf(guard->url, sizeof guard->url, found.ipv6 ? "%s://[%s]:%u" : "%s://%s:%u",
                  guard->plan.command.https ? "https" : "http", address, (unsigned)port);
     }
+    if (found.owner != LISTENER_FOREIGN)
+        guard->foreign_looks = 0;
     kill_tree_fini(&tree);
 }
 
