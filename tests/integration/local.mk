@@ -1,8 +1,5 @@
 # tests/integration
 EXTRA_DIST += tests/integration/fake_guard.py tests/integration/kldump_programs.py \
-    tests/integration/test_daemon.py tests/integration/test_daemon_relay.py
-check_PROGRAMS += tests/integration/keeper_stuck
-TESTS += tests/integration/keeper_stuck
-tests_integration_keeper_stuck_SOURCES = tests/integration/keeper_stuck.c tests/unit/keeper_world.c tests/unit/keeper_world.h
-tests_integration_keeper_stuck_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
-tests_integration_keeper_stuck_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
+    tests/integration/test_daemon.py tests/integration/test_daemon_relay.py \
+    tests/integration/conftest.py tests/integration/guarded.py tests/integration/send.py \
+    tests/integration/test_armed_run.py tests/integration/test_ends.py tests/integration/test_starts.py
