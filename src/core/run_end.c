@@ -96,7 +96,7 @@ void run_end_stop(struct run_context *c)
     run_note(c, RUN_INFO, RUN_NOTE_STOP, "stop asked for%s%s%s", who[0] != '\0' ? " by " : "", who,
              c->event->now ? ", at once" : "");
     if (run->message[0] == '\0')
-        run_message(c, "stopped%s%s", who[0] != '\0' ? " by " : "", who);
+        run_message(c, "asked for%s%s", who[0] != '\0' ? " by " : "", who);
     if (!c->event->now) {
         stop_in_order(c);
         return;
@@ -219,8 +219,8 @@ void run_end_floor(struct run_context *c)
     if (run->gone)
         return; /* nothing of this run can fill the disk any more */
     set_outcome(run, RUN_OUTCOME_FLOOR);
-    run_message(c, "%s", c->event->text != NULL ? c->event->text : "free space reached the floor");
-    run_note(c, RUN_ERROR, RUN_NOTE_SPACE, "%s", run->message);
+    run_message(c, "%s", c->event->text != NULL ? c->event->text : "free space reached the kill level");
+    run_note(c, RUN_ERROR, RUN_NOTE_SPACE, "killed at the floor: %s", run->message);
     kill_all(c);
 }
 

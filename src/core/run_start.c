@@ -301,6 +301,7 @@ void run_start_judged(struct run_context *c)
     run_note(c, run->judgement.verdict == SERVER_LIMITED ? RUN_WARN : RUN_INFO, RUN_NOTE_NOTE, "%s%s",
              run->judgement.verdict == SERVER_LIMITED ? "limited: " : "", run->judgement.text);
     run->was_armed = true;
+    run->stage[0] = '\0';
     run->failed_saves_base = run->failed_saves;
     run_enter(c, RUN_ARMED, STEP_NONE);
 }

@@ -157,6 +157,7 @@ void guard_started(struct guard *guard, const struct keeper_message *message)
     char line[512], act[SIZE_TEXT];
     if (message->cgroup_error != 0)
         cgroup_set_none(&guard->keeper.cgroup, strerror(message->cgroup_error));
+    text_copy(guard->guarantee, sizeof guard->guarantee, guard->keeper.cgroup.guarantee);
     if (guard_space_start(guard, (uint64_t)message->kill_ns, &err) != ERROR_NONE) {
         /* without a watcher there is no run */
         guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .text = err.message});
@@ -164,8 +165,8 @@ void guard_started(struct guard *guard, const struct keeper_message *message)
     }
     struct watcher_snapshot snapshot;
     guard_space_get(guard, &snapshot);
-    snprintf(line, sizeof line, "guarded by %s; a rehearsed kill took %.1f ms; kill level %s",
-             guard->keeper.cgroup.guarantee, (double)message->kill_ns / 1e6, size_text(snapshot.act_bytes, act));
+    snprintf(line, sizeof line, "guarded by %s; a rehearsed kill took %.1f ms; kill level %s", guard->guarantee,
+             (double)message->kill_ns / 1e6, size_text(snapshot.act_bytes, act));
     guard_report_note(guard, RUN_INFO, RUN_NOTE_SPACE, line);
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_STARTED, .pid = message->pid});
 }

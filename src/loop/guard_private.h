@@ -82,6 +82,7 @@ struct guard {
     unsigned depth; /* of guard_feed */
     struct keeper keeper;
     bool has_keeper;
+    char guarantee[320]; /* of the cgroup or the keeper; stays when both are gone */
     bool keeper_gone;
     pid_t main_pid;  /* of the server; 0: not yet */
     int exit_status; /* as from waitpid, while exit_pending */

@@ -159,7 +159,7 @@ struct json *guard_report_run(struct guard *guard)
     json_set_string(object, "url", guard->url[0] != '\0' ? guard->url : NULL);
     json_set_string(object, "exp", run->experiment[0] != '\0' ? run->experiment : NULL);
     json_set_string(object, "dir", plan->directory);
-    json_set_string(object, "guarantee", guard->has_keeper ? guard->keeper.cgroup.guarantee : "");
+    json_set_string(object, "guarantee", guard->guarantee);
     json_set_string(object, "started_at", clock_text(guard->started_wall_ms, at));
     json_set_u64(object, "uptime_ms", guard_uptime_ms(guard));
     json_set_string(object, "stage", run->stage);

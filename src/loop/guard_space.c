@@ -33,7 +33,7 @@ static void tell_floor(struct guard *guard, const struct watcher_snapshot *snaps
     char free_text[SIZE_TEXT], act[SIZE_TEXT], floor[SIZE_TEXT], rate[SIZE_TEXT], gone[SIZE_TEXT], line[512];
     uint64_t start = guard->plan.free_at_start_bytes, now = snapshot->pulled_by.free_bytes;
     snprintf(line, sizeof line,
-             "killed at the floor: %s free on %s, kill level %s (floor %s), shrinking by %s/s; %s went since the start "
+             "%s free on %s, kill level %s (floor %s), shrinking by %s/s; %s went since the start "
              "of the run",
              size_text(now, free_text), guard->plan.directory, size_text(snapshot->act_bytes, act),
              size_text(guard->plan.floor_bytes, floor), size_text(snapshot->latest.rate_bytes_per_s, rate),
