@@ -87,6 +87,7 @@ struct guard {
     pid_t main_pid;  /* of the server; 0: not yet */
     int exit_status; /* as from waitpid, while exit_pending */
     bool exit_pending, gone_pending;
+    uint64_t gone_ns; /* when the keeper said that nothing lives any more; 0: not yet */
 
     struct transfers *transfers;
     struct output *output;

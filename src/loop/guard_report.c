@@ -177,6 +177,22 @@ struct json *guard_report_run(struct guard *guard)
 
 /* ---- the record ---- */
 
+/* A kill at the floor on the monotonic clock, for whoever wants to know how long it took. */
+static void add_floor_kill(struct guard *guard, struct json *object)
+{
+    struct watcher_snapshot snapshot;
+    guard_space_get(guard, &snapshot);
+    if (!snapshot.pulled) {
+        json_set_null(object, "floor_kill");
+        return;
+    }
+    struct json *kill = json_set_object(object, "floor_kill");
+    json_set_u64(kill, "decided_ns", snapshot.decided_at_ns);
+    json_set_u64(kill, "ordered_ns", snapshot.pulled_at_ns);
+    json_set_u64(kill, "gone_ns", guard->gone_ns);
+    json_set_u64(kill, "free_bytes", snapshot.pulled_by.free_bytes);
+}
+
 static struct json *record(struct guard *guard)
 {
     struct json *object = json_object();
@@ -194,6 +210,7 @@ static struct json *record(struct guard *guard)
     buffer_fini(&value);
     json_set_list(object, "notes", &guard->plan.notes);
     json_set_child(object, "events", guard_report_events(guard, 0));
+    add_floor_kill(guard, object);
     struct json *history = json_set_array(object, "space_history");
     for (size_t i = 0; i < guard->history_count; i++) {
         struct json *point = json_append_object(history);

@@ -99,6 +99,7 @@ static void on_message(struct guard *guard, const struct keeper_message *message
         output_drain(guard->output, drain_ms, drained, guard);
         break;
     case KEEPER_GONE:
+        guard->gone_ns = clock_now_ns();
         if (guard->exit_pending)
             guard->gone_pending = true;
         else
