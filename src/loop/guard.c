@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 static const uint64_t heartbeat_ms = KEEPER_HEARTBEAT_MS;
-static const uint64_t flush_ms = 5000;
+static const uint64_t flush_ms = 5000, close_ms = 5000;
 static const uint64_t let_go_ms = 12000; /* for a keeper that still kills */
 
 uint64_t guard_uptime_ms(const struct guard *guard)
@@ -226,6 +226,11 @@ static void close_handles(struct guard *guard)
         close_handle((uv_handle_t *)&guard->keeper_poll);
 }
 
+static void on_limit(uv_timer_t *timer)
+{
+    uv_stop(timer->loop);
+}
+
 static void close_services(struct guard *guard)
 {
     if (guard->watcher != NULL)
@@ -238,7 +243,12 @@ static void close_services(struct guard *guard)
     if (guard->control != NULL)
         control_close(guard->control, 1000, NULL, NULL);
     close_handles(guard);
+    /* Work on libuv's pool may hang on a dead dump disk, and would be waited for at exit() too. */
+    uv_timer_init(&guard->loop, &guard->limit);
+    uv_timer_start(&guard->limit, on_limit, close_ms, 0);
+    uv_unref((uv_handle_t *)&guard->limit);
     uv_run(&guard->loop, UV_RUN_DEFAULT);
+    guard->stuck = uv_loop_alive(&guard->loop) != 0;
 }
 
 static void end(struct guard *guard)
@@ -316,6 +326,8 @@ int guard_main(char **arguments, const struct server_operations *server)
         uv_run(&guard.loop, UV_RUN_DEFAULT);
         end(&guard);
         status = run_exit_status(&guard.run);
+        if (guard.stuck)
+            _exit(status);
     }
     guard_report_fini(&guard);
     guard_plan_fini(&guard.plan);

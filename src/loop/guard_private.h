@@ -75,7 +75,8 @@ struct guard {
     uint64_t started_ms; /* loop clock */
     int64_t started_wall_ms;
 
-    uv_timer_t tick, heartbeat, waiting;
+    uv_timer_t tick, heartbeat, waiting, limit;
+    bool stuck; /* at the end the loop could not be emptied */
     uv_poll_t keeper_poll;
     uv_signal_t signals[3];
     bool keeper_polled, handles_open;

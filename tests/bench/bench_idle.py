@@ -44,6 +44,8 @@ def main():
                             "-m", "sglang.launch_server", "--model-path", "M", "--port", str(port)],
                            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        while run.poll() is None and not (work / "r/runs/idle/control").exists():
+            time.sleep(0.05)
         subprocess.run([BUILD / "kldumpctl", "wait", "idle", "--for", "armed", "--timeout", "60s"], env=environment, check=True,
                        stdout=subprocess.DEVNULL)
         pids = {"guard": run.pid, "keeper": keeper_of(run.pid)}
