@@ -49,7 +49,7 @@ REQUESTS = [
     # routes that run no pass
     ("GET", "/ping", None), ("GET", "/ready", None), ("GET", "/health", None), ("GET", "/", None),
     ("GET", "/model_info", None), ("GET", "/get_model_info", None), ("GET", "/v1/models", None),
-    ("GET", "/server_info", None), ("GET", "/get_server_info", None),
+    ("GET", "/server_info", None), ("GET", "/get_server_info", None), ("GET", "/v1/loads?include=core", None),
     FLUSH, ("GET", "/flush_cache", None), ("POST", "/flush_cache?timeout=5", None),
     ("GET", "/nope", None), ("POST", "/ping", None), ("GET", "/generate", None),
     # the control channel and what it refuses
@@ -80,6 +80,8 @@ REQUESTS = [
     configure(filter="layer_id is None or layer_id < 2"), ask([96, 97, 98], "upto", 1),
     configure(filter="name == 'rids'"), ask([99, 100, 101], "rids", 1),
     configure(filter="False"), ask([102, 103, 104], "none", 1), STATE, configure(filter=None),
+    # without a content type: the dumper does not care, /generate does
+    ("POST, no type", "/dumper/get_state", "{}"), ("POST, no type", "/generate", '{"input_ids": [5]}'),
     # refused requests: before the scheduler no pass, by the scheduler one pass
     configure(exp_name="refused"), ask([], "empty", 1), ("POST", "/generate", {"sampling_params": sampling(1)}),
     ("POST", "/generate", {"input_ids": [5], "sampling_params": sampling(1, temperature=-1)}),
@@ -102,6 +104,7 @@ SERVER_INFO = ["model_path", "tokenizer_path", "skip_tokenizer_init", "device", 
                "admin_api_key", "host", "status", "version", "watchdog_timeout"]
 MODEL_INFO = ["model_path", "served_model_name", "tokenizer_path", "is_generation", "weight_version", "load_format",
               "disaggregation_mode", "model_type", "architectures"]
+LOADS = ["dp_rank", "num_running_reqs", "num_waiting_reqs", "max_total_num_tokens", "max_running_requests"]
 
 # Lines of the start and of these requests, in the order of their stream.
 # The order between two processes is not fixed.
@@ -181,6 +184,8 @@ def plain_body(path, status, content_type, raw, dumps):
         return plain_server_info(answer)
     if path.endswith("model_info"):
         return pick(answer, MODEL_INFO)
+    if path == "/v1/loads":
+        return {"keys": sorted(answer), "loads": [pick(one, LOADS) for one in answer["loads"]]}
     if path == "/v1/models":
         return [{key: value for key, value in one.items() if key != "created"} for one in answer["data"]]
     if path == "/dumper/get_state":
@@ -192,7 +197,8 @@ def send(url, method, target, body):
     parts = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     text = body if body is None or isinstance(body, str) else json.dumps(body)
-    connection.request(method, target, text, {"Content-Type": "application/json"} if text is not None else {})
+    typed = text is not None and not method.endswith("no type")
+    connection.request(method.split(",")[0], target, text, {"Content-Type": "application/json"} if typed else {})
     answer = connection.getresponse()
     raw = answer.read().decode()
     connection.close()

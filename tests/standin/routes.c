@@ -107,6 +107,12 @@ static void models(const struct http_request *request, struct http_response *res
     routes_json(response, 200, server_info_models());
 }
 
+static void loads(const struct http_request *request, struct http_response *response)
+{
+    (void)request;
+    routes_json(response, 200, server_info_loads());
+}
+
 static void root(const struct http_request *request, struct http_response *response)
 {
     (void)request;
@@ -227,6 +233,7 @@ static const struct route ROUTES[] = {
     {"/server_info", "GET", LEVEL_USER, server_info, NULL},
     {"/get_server_info", "GET", LEVEL_USER, server_info, NULL},
     {"/v1/models", "GET", LEVEL_USER, models, NULL},
+    {"/v1/loads", "GET", LEVEL_USER, loads, NULL},
     {"/generate", "PUT, POST", LEVEL_USER, generate_handle, NULL},
     {"/flush_cache", "GET, POST", LEVEL_ADMIN, flush_cache, NULL},
     {"/freeze_gc", "GET, POST", LEVEL_USER, freeze_gc, NULL},

@@ -8,6 +8,7 @@
 #include "server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -169,7 +170,31 @@ void server_request_end(const char *rid)
     pthread_mutex_unlock(&shared.lock);
 }
 
+int server_open_requests(void)
+{
+    pthread_mutex_lock(&shared.lock);
+    int open = shared.open;
+    pthread_mutex_unlock(&shared.lock);
+    return open;
+}
+
 /* ------------------------------------------------------------------ ends */
+
+static char shared_memory[64]; /* "": none */
+
+/* Every real server has such a file; here only as a fault, so that killed tests leave nothing. */
+static void make_shared_memory(void)
+{
+    if (!faults_on(FAULTS_SHM_LEFT))
+        return;
+    snprintf(shared_memory, sizeof shared_memory, "/dev/shm/sglang_loads_%012x_%08x.shm", (unsigned)getpid(),
+             (unsigned)getpid());
+    int fd = open(shared_memory, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, 16384) != 0)
+        log_line("kldump-standin: cannot make %s: %s", shared_memory, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
 
 _Noreturn static void kill_all_and_self(void)
 {
@@ -196,6 +221,8 @@ _Noreturn static void shut_down(int status)
     int pid = (int)getpid();
     log_line("kill_process_tree called: parent_pid=%d, include_parent=False, pid=%d", pid, pid);
     processes_kill_children();
+    if (shared_memory[0] != '\0')
+        unlink(shared_memory);
     log_line("INFO:     Shutting down");
     log_line("INFO:     Waiting for application shutdown.");
     log_line("INFO:     Application shutdown complete.");
@@ -347,14 +374,6 @@ static void remaining(struct text *list)
     pthread_mutex_unlock(&shared.lock);
 }
 
-static int open_requests(void)
-{
-    pthread_mutex_lock(&shared.lock);
-    int open = shared.open;
-    pthread_mutex_unlock(&shared.lock);
-    return open;
-}
-
 static void drain_step(double since, double *last_line)
 {
     double now = knobs_seconds();
@@ -364,7 +383,7 @@ static void drain_step(double since, double *last_line)
     struct text rids;
     text_init(&rids);
     remaining(&rids);
-    int open = open_requests();
+    int open = server_open_requests();
     log_line("Gracefully exiting... Remaining number of requests %d. Remaining requests remaining_rids=[%s].", open,
              rids.data != NULL ? rids.data : "");
     text_fini(&rids);
@@ -427,6 +446,7 @@ _Noreturn void server_run(const struct arguments *given, const char *program)
     if (arguments->context > 0)
         model.context = arguments->context;
     first_lines();
+    make_shared_memory();
     processes_start(arguments, program);
     wait_until_loaded();
 

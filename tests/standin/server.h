@@ -27,5 +27,6 @@ cJSON *server_ask_for(cJSON *message, int client_fd);
 /* A request is known from here to there: a drain waits for it. */
 void server_request_begin(const char *rid);
 void server_request_end(const char *rid);
+int server_open_requests(void);
 
 #endif

@@ -191,3 +191,30 @@ cJSON *server_info_models(void)
     cJSON_AddNumberToObject(one, "max_model_len", (double)model->context);
     return list;
 }
+
+cJSON *server_info_loads(void)
+{
+    const struct arguments *arguments = server_arguments();
+    time_t now = time(NULL);
+    struct tm parts;
+    char date[64];
+    gmtime_r(&now, &parts);
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S+00:00", &parts);
+    cJSON *info = cJSON_CreateObject(), *load = cJSON_CreateObject();
+    cJSON_AddStringToObject(info, "timestamp", date);
+    cJSON_AddStringToObject(info, "version", version_text());
+    cJSON_AddNullToObject(info, "accelerator");
+    cJSON_AddNumberToObject(info, "num_accelerators", arguments->ranks);
+    cJSON_AddItemToArray(cJSON_AddArrayToObject(info, "loads"), load);
+    cJSON_AddNumberToObject(load, "timestamp", (double)now);
+    cJSON_AddNumberToObject(load, "dp_rank", 0);
+    cJSON_AddNumberToObject(load, "num_running_reqs", server_open_requests());
+    cJSON_AddNumberToObject(load, "num_waiting_reqs", 0);
+    cJSON_AddNumberToObject(load, "num_used_tokens", 0);
+    cJSON_AddNumberToObject(load, "num_total_tokens", 0);
+    cJSON_AddNumberToObject(load, "max_total_num_tokens", (double)arguments->max_total_tokens);
+    cJSON_AddNumberToObject(load, "max_running_requests", (double)arguments->max_running_requests);
+    cJSON_AddNumberToObject(load, "token_usage", 0);
+    cJSON_AddNumberToObject(load, "gen_throughput", 0);
+    return info;
+}

@@ -1,4 +1,4 @@
-/* server_info.h: the answers of /server_info, /model_info and /v1/models. */
+/* server_info.h: the answers of /server_info, /model_info, /v1/models and /v1/loads. */
 #ifndef KLDUMP_STANDIN_SERVER_INFO_H
 #define KLDUMP_STANDIN_SERVER_INFO_H
 
@@ -8,5 +8,8 @@
 cJSON *server_info_server(void);
 cJSON *server_info_model(void);
 cJSON *server_info_models(void);
+
+/* /v1/loads: a snapshot that the main process reads without asking the scheduler. */
+cJSON *server_info_loads(void);
 
 #endif

@@ -470,6 +470,18 @@ class Faults(unittest.TestCase):
         self.stray("fork-storm", lambda server: lambda: len(
             [one for one in descendants(zombies=True) if one.state == "Z" and one.session == server.child.pid]) > 3)
 
+    def test_shared_memory_is_left_after_a_kill(self):
+        self.tested.add("shm-left")
+        for end, left in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
+            with self.subTest(signal=end), StandIn("shm-left") as server:
+                self.assertTrue(server.ready(), server.log())
+                path = Path(f"/dev/shm/sglang_loads_{server.child.pid:012x}_{server.child.pid:08x}.shm")
+                self.assertTrue(path.exists())
+                server.child.send_signal(end)
+                server.child.wait(10)
+                self.assertEqual(path.exists(), left)
+                path.unlink(missing_ok=True)
+
     def test_unknown_fault_is_an_error(self):
         with StandIn("no-such-fault") as server:
             self.assertEqual(server.child.wait(10), 2)
