@@ -39,10 +39,23 @@ static enum error_code stop(struct find *find, bool now, struct json **ret_run, 
     return code == ERROR_NONE ? follow_run(&follow, ret_run, err) : code;
 }
 
-static void print_seals(struct output *out, const struct json *found)
+static size_t seal_count(struct find *find)
 {
+    struct json *run = NULL;
+    size_t count = 0;
+    if (find_status(find, &run, NULL) == ERROR_NONE)
+        count = json_count(json_member(run, "seals"));
+    json_free(run);
+    return count;
+}
+
+/* The seals that were made by this stop: those after the first `known` ones. */
+static void print_seals(struct output *out, const struct json *found, size_t known)
+{
+    size_t i = 0;
     for (const struct json *s = json_first(json_member(found, "seals")); s != NULL; s = json_next(s))
-        show_seal(out, s, show_member(found, "dir"));
+        if (i++ >= known)
+            show_seal(out, s, show_member(found, "dir"));
 }
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)
@@ -56,6 +69,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     enum error_code code = find_run(operands.item[0], &find, &err);
+    size_t known = code == ERROR_NONE ? seal_count(&find) : 0;
     if (code == ERROR_NONE)
         code = stop(&find, now, &found, &err);
     find_fini(&find);
@@ -69,7 +83,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         json_free(answer);
     } else {
         show_outcome(out, found);
-        print_seals(out, found);
+        print_seals(out, found, known);
     }
     /* however it came to its end, it is stopped; unless something of it is still there */
     bool remains = strcmp(show_member(found, "outcome"), "unkillable") == 0;

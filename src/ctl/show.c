@@ -64,29 +64,53 @@ static enum output_style state_style(const char *state, const char *outcome)
     return ended ? OUTPUT_RED : OUTPUT_PLAIN;
 }
 
+static bool has_ended(const struct json *run)
+{
+    return strcmp(show_member(run, "state"), "ended") == 0;
+}
+
+/* What the state means; while the server starts, the stage that it has reached. */
+static const char *state_text(const struct json *run)
+{
+    static const struct {
+        const char *name, *text;
+    } states[] = {
+#define X(constant, name, text) {name, text},
+#include "core/run_states.def"
+#undef X
+    };
+    const char *state = show_member(run, "state"), *stage = show_member(run, "stage");
+    bool starting = strcmp(state, "loading") == 0 || strcmp(state, "warming") == 0;
+    if (has_ended(run))
+        return show_member(run, "outcome");
+    if (starting && stage[0] != '\0')
+        return stage;
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+        if (strcmp(states[i].name, state) == 0)
+            return states[i].text;
+    return stage;
+}
+
 static void show_state(struct output *out, const struct json *run)
 {
     uint64_t uptime = 0;
     char since[DURATION_TEXT];
-    const char *state = show_member(run, "state"), *outcome = show_member(run, "outcome"),
-               *stage = show_member(run, "stage");
+    const char *state = show_member(run, "state"), *text = state_text(run);
     show_number(run, "uptime_ms", &uptime);
-    bool ended = strcmp(state, "ended") == 0;
     output_pair(out, SHOW_LABEL, "Run", OUTPUT_BOLD, "%s", show_member(run, "name"));
-    output_pair(out, SHOW_LABEL, "State", state_style(state, outcome), "%s%s%s%s%s", state, ended ? ": " : "",
-                ended ? outcome : "", !ended && stage[0] != '\0' ? ": " : "", ended ? "" : stage);
+    output_pair(out, SHOW_LABEL, "State", state_style(state, show_member(run, "outcome")), "%s%s%s", state,
+                text[0] != '\0' ? ": " : "", text);
     if (show_member(run, "message")[0] != '\0')
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "%s", show_member(run, "message"));
     output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, %s %s, by %s", show_member(run, "started_at"),
-                ended ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
+                has_ended(run) ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
 }
 
 static void show_server(struct output *out, const struct json *run)
 {
     uint64_t pid = 0;
     const char *version = show_member(run, "sglang_version"), *url = show_member(run, "url");
-    bool ended = strcmp(show_member(run, "state"), "ended") == 0;
-    if (!ended && show_number(run, "pid", &pid))
+    if (!has_ended(run) && show_number(run, "pid", &pid))
         output_pair(out, SHOW_LABEL, "Server", OUTPUT_PLAIN, "pid %" PRIu64 "%s%s%s%s", pid, url[0] != '\0' ? ", " : "",
                     url, version[0] != '\0' ? ", SGLang " : "", version);
     else if (version[0] != '\0')
@@ -108,7 +132,8 @@ static void show_proofs(struct output *out, const struct json *run)
             style = styles[i].style;
     output_pair(out, SHOW_LABEL, "Proofs", style, "%s%s%s", verdict[0] != '\0' ? verdict : "none yet",
                 text[0] != '\0' ? ": " : "", text);
-    if (decode[0] != '\0' && show_number(run, "proofs.ranks", &ranks))
+    /* what was proven mostly says it already */
+    if (decode[0] != '\0' && strstr(text, "graphs") == NULL && show_number(run, "proofs.ranks", &ranks))
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "decode graphs %s, prefill graphs %s, %" PRIu64 " rank%s",
                     decode, prefill, ranks, ranks == 1 ? "" : "s");
 }
@@ -144,7 +169,10 @@ static void show_space(struct output *out, const struct json *run)
     show_number(run, "space.floor_bytes", &floor);
     show_number(run, "space.act_bytes", &act);
     output_pair(out, SHOW_LABEL, "Space", free_bytes < act + floor / 4 ? OUTPUT_YELLOW : OUTPUT_PLAIN,
-                "%s free; floor %s, killed at %s", size_text(free_bytes, a), size_text(floor, b), size_text(act, c));
+                has_ended(run) ? "%s were free at the end; floor %s, killed at %s" : "%s free; floor %s, killed at %s",
+                size_text(free_bytes, a), size_text(floor, b), size_text(act, c));
+    if (has_ended(run))
+        return;
     if (show_number(run, "space.reading_age_ms", &age) && age > 5000)
         output_pair(out, SHOW_LABEL, "", OUTPUT_RED, "the reading is %s old", duration_text(age, age_text));
     show_rate(out, run);
@@ -197,7 +225,7 @@ void show_run(struct output *out, const struct json *run)
     show_proofs(out, run);
     show_dump(out, run);
     show_space(out, run);
-    if (show_member(run, "guarantee")[0] != '\0')
+    if (!has_ended(run) && show_member(run, "guarantee")[0] != '\0')
         output_pair(out, SHOW_LABEL, "Guarantee", OUTPUT_PLAIN, "%s", show_member(run, "guarantee"));
     show_seals(out, run);
 }
@@ -261,10 +289,9 @@ void show_outcome(struct output *out, const struct json *run)
 {
     const char *state = show_member(run, "state"), *outcome = show_member(run, "outcome"),
                *message = show_member(run, "message");
-    bool ended = strcmp(state, "ended") == 0;
     output_safe(out, OUTPUT_BOLD, show_member(run, "name"));
     output_text(out, ": ");
-    output_safe(out, state_style(state, outcome), ended ? outcome : state);
+    output_safe(out, state_style(state, outcome), has_ended(run) ? outcome : state);
     if (message[0] != '\0') {
         output_text(out, ": ");
         output_safe(out, OUTPUT_PLAIN, message);
