@@ -196,7 +196,7 @@ class Guard(Server):
         self.run["state"], self.run["exp"] = "dumping", params["experiment"]
         self.holder = connection if params.get("hold") else None
         self._event("dumping", kind="dump")
-        return {"experiment": params["experiment"], "dir": self.run["dir"] + "/" + params["experiment"], "ranks": 1}
+        return {"experiment": params["experiment"], "dir": self.run["dir"], "ranks": 1}
 
     def do_pause(self, _params, _connection):
         if self.run["exp"] is None:

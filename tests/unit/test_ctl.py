@@ -121,6 +121,7 @@ class Finding(Base):
     def test_dead_run_from_its_record(self):
         guard = self.guard("d", state="dumping", exp="dec")
         guard.say("last words\n")
+        guard.event("last deed")
         guard.close()
         run = json.loads(self.ctl("status", "d", "--json")[0])["runs"][0]
         self.assertEqual((run["state"], run["outcome"], run["exit_status"]), ("ended", "guard-lost", 85))
@@ -130,7 +131,7 @@ class Finding(Base):
         self.ctl("wait", "d", "--for", "ended")
         self.ctl("wait", "d", "--for", "armed", status=85)
         self.assertIn("has ended", self.ctl("pause", "d", status=1)[1])
-        self.ctl("events", "d", "-f")
+        self.assertEqual(len(self.ctl("events", "d", "-f")[0].splitlines()), 1)
 
     def test_record_that_is_no_record(self):
         folder = os.path.join(self.runtime, "runs", "x")
@@ -336,7 +337,7 @@ class Doing(Base):
     def test_dump_and_pause(self):
         guard = self.guard("d")
         out, _ = self.ctl("dump", "d", "dec")
-        self.assertIn("/dumps/d/dec", out)
+        self.assertIn("/dumps/d/dec\n", out)
         self.assertEqual(guard.run["state"], "dumping")
         out, _ = self.ctl("pause", "d")
         self.assertIn("dec: complete, 3 steps, 936 files, 5.0 MiB", out)
