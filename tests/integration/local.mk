@@ -4,3 +4,9 @@ EXTRA_DIST += tests/integration/fake_guard.py tests/integration/kldump_programs.
     tests/integration/conftest.py tests/integration/guarded.py tests/integration/send.py \
     tests/integration/test_armed_run.py tests/integration/test_ends.py tests/integration/test_starts.py
 EXTRA_DIST += tests/integration/systemd_guest.py tests/integration/test_systemd.py
+
+check_PROGRAMS += tests/integration/keeper_stuck
+TESTS += tests/integration/keeper_stuck
+tests_integration_keeper_stuck_SOURCES = tests/integration/keeper_stuck.c tests/unit/keeper_world.c tests/unit/keeper_world.h
+tests_integration_keeper_stuck_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
+tests_integration_keeper_stuck_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)

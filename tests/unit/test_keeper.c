@@ -1,6 +1,7 @@
 /* The real keeper with real process trees, in a cgroup and without: whatever the tree does, nothing of it survives. Who
  * survives is told by the run's cookie in /proc, not by the keeper's own word. */
 #include "keeper_world.h"
+#include "sys/kill_tree.h"
 
 #include "base/memory.h"
 
@@ -103,7 +104,8 @@ static void test_output_and_descriptors(bool cgroup)
     while ((got = read(run.out, text + length, sizeof text - 1 - length)) > 0)
         length += (size_t)got;
     text[length] = '\0';
-    assert_string_equal(text, "fds 0 1 2\nstdin /dev/null\nblocked 0\nignored 0\nleader 1\ncwd /\nservice 0\n");
+    assert_string_equal(text,
+                        "fds 0 1 2\nstdin /dev/null\nblocked 0\nignored 0\nleader 1\ncwd /\nservice 0\nmarked 1\n");
     assert_true(keeper_world_expect(&run, KEEPER_EXITED, 3000, &message));
     assert_int_equal(message.value, 0);
     assert_true(keeper_world_expect(&run, KEEPER_GONE, 3000, &message));
@@ -195,6 +197,7 @@ static int role_descriptors(void)
     printf("blocked %d\nignored %d\nleader %d\n", blocked_count, ignored_count,
            getsid(0) == getpid() && getpgrp() == getpid());
     printf("cwd %s\nservice %d\n", getcwd(text, sizeof text), getenv("NOTIFY_SOCKET") || getenv("LISTEN_FDS"));
+    printf("marked %d\n", getenv(KILL_TREE_COOKIE) && getenv("SPT_NOENV"));
     return 0;
 }
 

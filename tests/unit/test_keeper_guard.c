@@ -1,5 +1,6 @@
 /* The keeper when its guard is killed, stopped or gone, and the guard when its keeper is. */
 #include "keeper_world.h"
+#include "sys/cgroup_control.h"
 #include "sys/kill_tree.h"
 
 #include <fcntl.h>
@@ -115,6 +116,37 @@ static void test_guard_killed(bool cgroup)
     close(report);
 }
 
+/* Guard and keeper at once: the kernel ends the main process; what has left it is found by the cookie. */
+static void test_both_killed(bool cgroup)
+{
+    struct news news;
+    int report;
+    pid_t guard = start_guard(cgroup, &news, &report);
+    int main_fd = process_open(news.run.main_pid);
+    assert_true(main_fd >= 0);
+    kill(guard, SIGSTOP); /* so that it does not clean up */
+    kill(news.run.keeper.pid, SIGKILL);
+    kill(guard, SIGKILL);
+    assert_true(wait_end(main_fd, 1000));
+    waitpid(guard, NULL, 0);
+    struct kill_tree tree;
+    struct kill_tree_target target = {.cookie = news.run.cookie, .since_ticks = news.run.keeper.since_ticks};
+    kill_tree_init(&tree, &target);
+    assert_true(kill_tree_until_empty(&tree, 3000));
+    kill_tree_fini(&tree);
+    assert_int_equal(keeper_world_survivors(news.run.cookie), 0);
+    if (cgroup) {
+        int folder = open(news.run.cgroup_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int events_fd = cgroup_control_open_events(folder);
+        assert_true(cgroup_control_wait_empty(events_fd, 2000));
+        assert_int_equal(cgroup_control_remove(folder), 0);
+        close(events_fd);
+        close(folder);
+    }
+    close(main_fd);
+    close(report);
+}
+
 /* Those that die with the main process have no pidfd here. */
 static void check_dies(const char *cookie)
 {
@@ -158,6 +190,7 @@ KEEPER_WORLD_BOTH(test_keeper_killed)
 KEEPER_WORLD_BOTH(test_keeper_stopped)
 KEEPER_WORLD_BOTH(test_channel_closed)
 KEEPER_WORLD_BOTH(test_guard_killed)
+KEEPER_WORLD_BOTH(test_both_killed)
 
 int main(void)
 {
@@ -166,7 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KEEPER_WORLD_TEST(test_keeper_killed),  KEEPER_WORLD_TEST(test_keeper_stopped),
         KEEPER_WORLD_TEST(test_channel_closed), KEEPER_WORLD_TEST(test_guard_killed),
-        cmocka_unit_test(test_guard_stopped),
+        KEEPER_WORLD_TEST(test_both_killed),    cmocka_unit_test(test_guard_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
