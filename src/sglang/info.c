@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "json/json.h"
+#include "sglang/versions.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,31 @@ static enum error_code read_graphs(const struct json *info, struct server_facts 
     text_clean(prefill, strlen(prefill), facts->prefill_graphs, sizeof facts->prefill_graphs);
     facts->graphs_off = strcmp(decode, "disabled") == 0 && strcmp(prefill, "disabled") == 0 && !compile;
     return ERROR_NONE;
+}
+
+/* Graphs that are known to be on: which, and the setting of this release that switches them off. */
+static void blame_graphs(struct server_facts *facts)
+{
+    const struct versions_spelling *spelling = NULL;
+    bool guessed, decode = strcmp(facts->decode_graphs, "disabled") != 0,
+                  prefill = strcmp(facts->prefill_graphs, "disabled") != 0;
+    if (!facts->graphs_known || facts->graphs_off ||
+        versions_find(facts->version, &spelling, &guessed, NULL) != ERROR_NONE)
+        return;
+    if (!decode && !prefill) {
+        text_copy(facts->graphs_setting, sizeof facts->graphs_setting, "--enable-torch-compile");
+        text_copy(facts->graphs_problem, sizeof facts->graphs_problem,
+                  "the server compiles the model, and compiled code calls no hook. Setting to blame: "
+                  "--enable-torch-compile; leave it out");
+        return;
+    }
+    text_copy(facts->graphs_setting, sizeof facts->graphs_setting,
+              decode ? spelling->decode_graphs_off : spelling->prefill_graphs_off);
+    snprintf(
+        facts->graphs_problem, sizeof facts->graphs_problem,
+        "a replayed graph calls no hook: decode graphs are %.20s, prefill graphs %.20s; expected disabled. Setting "
+        "to blame: %.40s; it did not reach the server, or another graph setting wins over it",
+        facts->decode_graphs, facts->prefill_graphs, facts->graphs_setting);
 }
 
 /* Shapes of servers in which one probe cannot show everything, in words. */
@@ -85,6 +111,7 @@ enum error_code info_read(const struct json *info, struct server_facts *ret_fact
     facts.tensor_ranks = (uint32_t)tensor;
     facts.pipeline_stages = (uint32_t)pipeline;
     facts.world_size = (uint32_t)(tensor * pipeline * (attention ? 1 : replicas));
+    blame_graphs(&facts);
     read_limits(info, nodes, attention, &facts);
     *ret_facts = facts;
     return ERROR_NONE;

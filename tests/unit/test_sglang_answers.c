@@ -311,6 +311,10 @@ static void test_info(void **state)
             facts->world_size != rows[i].world || strstr(facts->limited, rows[i].limited) == NULL ||
             (rows[i].limited[0] == '\0') != (facts->limited[0] == '\0'))
             fail_msg("%s: '%s' '%s'", rows[i].body, answer.problem, facts->limited);
+        /* what is known to be wrong has words, and the setting to blame is in them */
+        bool wrong = facts->graphs_known && !facts->graphs_off;
+        if (wrong != (facts->graphs_setting[0] != '\0') || strstr(facts->graphs_problem, facts->graphs_setting) == NULL)
+            fail_msg("%s: '%s' '%s'", rows[i].body, facts->graphs_setting, facts->graphs_problem);
         assert_string_not_equal(facts->limited + (strlen(facts->limited) > 2 ? strlen(facts->limited) - 2 : 0), "; ");
     }
 }
