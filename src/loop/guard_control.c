@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { LOG_REPLY_MAX = 256 * 1024 };
+static const uint64_t seal_file_ms = 3000; /* a disk that is slower than that keeps nobody waiting */
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
 
 struct guard_waiter {
@@ -343,6 +344,36 @@ static struct json *seal_result(const struct guard *guard)
     return result;
 }
 
+/* Who waits for a seal is answered when its file is there: written by the sink's thread, waited for on libuv's pool. */
+struct seal_reply {
+    uv_work_t work;
+    struct sink *sink;
+    struct control_request *request;
+    struct json *result;
+};
+
+static void wait_for_file(uv_work_t *work)
+{
+    const struct seal_reply *reply = work->data;
+    sink_flush(reply->sink, seal_file_ms);
+}
+
+static void file_written(uv_work_t *work, int status)
+{
+    (void)status;
+    struct seal_reply *reply = work->data;
+    control_reply(reply->request, reply->result);
+    free(reply);
+}
+
+static void reply_seal(struct guard *guard, struct control_request *request)
+{
+    struct seal_reply *reply = memory_new(sizeof *reply);
+    *reply = (struct seal_reply){.sink = guard->dump_sink, .request = request, .result = seal_result(guard)};
+    reply->work.data = reply;
+    uv_queue_work(&guard->loop, &reply->work, wait_for_file, file_written);
+}
+
 void guard_control_reply(struct guard *guard, const struct run_effect *effect)
 {
     struct control_request *request = NULL;
@@ -369,7 +400,7 @@ void guard_control_reply(struct guard *guard, const struct run_effect *effect)
         json_set_u64(result, "ranks", guard->run.base.ranks);
         control_reply(request, result);
     } else {
-        control_reply(request, seal_result(guard));
+        reply_seal(guard, request);
     }
 }
 
