@@ -116,6 +116,8 @@ static void keeper_build_environment(const struct keeper_plan *plan, struct list
     for (size_t i = 0; i < sizeof keeper_not_for_command / sizeof keeper_not_for_command[0]; i++)
         list_environment_unset(environment, keeper_not_for_command[i]);
     list_environment_set(environment, KILL_TREE_COOKIE, plan->cookie);
+    /* Python's setproctitle overwrites the environment that /proc shows, and the cookie with it, unless told not to. */
+    list_environment_set(environment, "SPT_NOENV", "1");
 }
 
 static enum error_code keeper_fork(struct keeper_child *child, pid_t *ret_pid, struct error *err)

@@ -66,7 +66,8 @@ struct keeper_plan {
     const char *run_name;           /* for the name of the cgroup */
     const char *cookie;             /* text_is_name; at least 8 characters of chance */
     char *const *command;           /* CMD and its arguments; the program is looked for in PATH of `environment` */
-    const struct list *environment; /* of CMD; the cookie is added, and service manager's variables are removed */
+    const struct list *environment; /* of CMD; the cookie and SPT_NOENV are added, and the service
+                                       manager's variables removed */
     const char *directory;          /* where CMD runs; NULL: here */
     int out_fd, err_fd;             /* CMD's standard output and error; stay the caller's */
     bool no_cgroup;                 /* tests: leave cgroups alone */

@@ -38,7 +38,7 @@ bool process_snapshot(struct process_list *list);
 void process_list_fini(struct process_list *list);
 
 /* True when NAME=VALUE is in the environment that the process was started with. False also when it may not be read. A
- * process that overwrites that memory to change its title loses it. */
+ * process that overwrites that memory to change its title loses it (setproctitle without SPT_NOENV does). */
 bool process_has_environment(pid_t pid, const char *name, const char *value);
 
 /* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */

@@ -3,7 +3,8 @@
  *
  * Happy path: append or replace -> job at the tail -> thread takes it -> write -> next. A write that fails is counted
  * and forgotten (the next one is tried anew). A write that hangs fills its own queue, from then on bytes are dropped.
- * At the end a lane whose write still hangs is detached with all that it uses: nobody frees memory under it. */
+ * At the end a lane whose write still hangs is left behind with all that it uses; its thread frees it when the write
+ * returns. */
 #include "sys/sink.h"
 
 #include "base/memory.h"
@@ -49,6 +50,7 @@ struct sink_lane {
     size_t queued_bytes;            /* that wait, for people */
     size_t held_bytes, queue_limit; /* memory of the jobs of targets */
     bool stop, ended;
+    bool left_behind;         /* nobody else knows the lane any more */
     uint64_t added, finished; /* jobs */
     struct sink_state state;
     struct sink_target targets[SINK_TARGETS]; /* here, not in the sink: a lane left behind goes on using them */
@@ -141,33 +143,6 @@ static void sink_finish(struct sink_lane *lane, struct sink_job *job, int system
     pthread_cond_broadcast(&lane->idle);
 }
 
-static void *sink_main(void *user)
-{
-    struct sink_lane *lane = user;
-    pthread_mutex_lock(&lane->lock);
-    for (;;) {
-        while (!lane->head && !lane->stop)
-            pthread_cond_wait(&lane->work, &lane->lock);
-        struct sink_job *job = lane->head;
-        if (!job)
-            break;
-        lane->head = job->next;
-        if (!lane->head)
-            lane->tail = NULL;
-        pthread_mutex_unlock(&lane->lock);
-        size_t written;
-        int system = sink_do(job, &written);
-        pthread_mutex_lock(&lane->lock);
-        sink_finish(lane, job, system, written);
-    }
-    lane->ended = true;
-    pthread_cond_broadcast(&lane->idle);
-    pthread_mutex_unlock(&lane->lock);
-    return NULL;
-}
-
-/* ---- lanes ---- */
-
 static void sink_lane_free(struct sink_lane *lane)
 {
     while (lane->head) {
@@ -183,6 +158,36 @@ static void sink_lane_free(struct sink_lane *lane)
     pthread_mutex_destroy(&lane->lock);
     free(lane);
 }
+
+static void *sink_main(void *user)
+{
+    struct sink_lane *lane = user;
+    pthread_mutex_lock(&lane->lock);
+    for (;;) {
+        while (!lane->head && !lane->stop)
+            pthread_cond_wait(&lane->work, &lane->lock);
+        struct sink_job *job = lane->head;
+        if (!job || lane->left_behind)
+            break;
+        lane->head = job->next;
+        if (!lane->head)
+            lane->tail = NULL;
+        pthread_mutex_unlock(&lane->lock);
+        size_t written;
+        int system = sink_do(job, &written);
+        pthread_mutex_lock(&lane->lock);
+        sink_finish(lane, job, system, written);
+    }
+    lane->ended = true;
+    bool left_behind = lane->left_behind;
+    pthread_cond_broadcast(&lane->idle);
+    pthread_mutex_unlock(&lane->lock);
+    if (left_behind)
+        sink_lane_free(lane);
+    return NULL;
+}
+
+/* ---- lanes ---- */
 
 static enum error_code sink_lane_new(size_t queue_limit, struct sink_lane **ret_lane, struct error *err)
 {
@@ -378,14 +383,34 @@ static struct timespec sink_end_of(uint64_t limit_ms)
     return end;
 }
 
-static bool sink_lane_wait(struct sink_lane *lane, bool for_end, const struct timespec *end)
+/* False: it hangs, and is its thread's own from now on. */
+static bool sink_lane_end(struct sink_lane *lane, const struct timespec *end)
+{
+    pthread_t thread = lane->thread;
+    int result = 0;
+    pthread_mutex_lock(&lane->lock);
+    while (result == 0 && !lane->ended)
+        result = pthread_cond_timedwait(&lane->idle, &lane->lock, end);
+    bool ended = lane->ended;
+    lane->left_behind = !ended;
+    pthread_mutex_unlock(&lane->lock);
+    if (ended) {
+        pthread_join(thread, NULL);
+        sink_lane_free(lane);
+    } else {
+        pthread_detach(thread);
+    }
+    return ended;
+}
+
+static bool sink_lane_wait(struct sink_lane *lane, const struct timespec *end)
 {
     int result = 0;
     pthread_mutex_lock(&lane->lock);
     uint64_t goal = lane->added;
-    while (result == 0 && (for_end ? !lane->ended : lane->finished < goal))
+    while (result == 0 && lane->finished < goal)
         result = pthread_cond_timedwait(&lane->idle, &lane->lock, end);
-    bool done = for_end ? lane->ended : lane->finished >= goal;
+    bool done = lane->finished >= goal;
     pthread_mutex_unlock(&lane->lock);
     return done;
 }
@@ -403,7 +428,7 @@ bool sink_flush(struct sink *sink, uint64_t limit_ms)
     struct timespec end = sink_end_of(limit_ms);
     bool done = true;
     for (unsigned i = 0; i < sink->lane_count; i++)
-        done = sink_lane_wait(sink->lanes[i], false, &end) && done;
+        done = sink_lane_wait(sink->lanes[i], &end) && done;
     return done;
 }
 
@@ -415,15 +440,8 @@ bool sink_free(struct sink *sink, uint64_t limit_ms)
     bool all = true;
     for (unsigned i = 0; i < sink->lane_count; i++)
         sink_lane_stop(sink->lanes[i]);
-    for (unsigned i = 0; i < sink->lane_count; i++) {
-        if (sink_lane_wait(sink->lanes[i], true, &end)) {
-            pthread_join(sink->lanes[i]->thread, NULL);
-            sink_lane_free(sink->lanes[i]);
-        } else {
-            pthread_detach(sink->lanes[i]->thread); /* the write hangs: what it uses stays */
-            all = false;
-        }
-    }
+    for (unsigned i = 0; i < sink->lane_count; i++)
+        all = sink_lane_end(sink->lanes[i], &end) && all;
     pthread_mutex_destroy(&sink->lock);
     free(sink);
     return all;

@@ -60,6 +60,6 @@ void sink_get(struct sink *sink, struct sink_state *ret_state);
 /* Blocks until all that was handed over before is written or has failed: true; or `limit_ms` are over. */
 bool sink_flush(struct sink *sink, uint64_t limit_ms);
 
-/* Flushes and ends. False: a write hangs; its thread and memory are left behind (descriptors and paths may still be
- * written to), the others are freed. NULL is allowed. */
+/* Flushes and ends. False: a write hangs; what waits behind it is dropped, and its thread ends by itself when that
+ * write returns (until then the descriptor or path may still be written to). NULL is allowed. */
 bool sink_free(struct sink *sink, uint64_t limit_ms);
