@@ -38,6 +38,18 @@ bool text_is_utf8(const char *bytes, size_t length)
     return true;
 }
 
+size_t text_unfinished(const char *bytes, size_t length)
+{
+    for (size_t back = 1; back <= 3 && back <= length; back++) {
+        unsigned char byte = (unsigned char)bytes[length - back];
+        if ((byte & 0xc0) == 0x80)
+            continue;
+        size_t needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+        return needed > back ? back : 0;
+    }
+    return 0;
+}
+
 const char *text_clean(const char *bytes, size_t length, char *out, size_t out_size)
 {
     size_t used = 0;

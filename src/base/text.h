@@ -11,6 +11,9 @@ const char *text_clean(const char *bytes, size_t length, char *out, size_t out_s
 /* True when the bytes are well-formed UTF-8 (no overlong forms, no surrogates). */
 bool text_is_utf8(const char *bytes, size_t length);
 
+/* Bytes at the end that begin a UTF-8 sequence and do not finish it: 0 to 3. */
+size_t text_unfinished(const char *bytes, size_t length);
+
 bool text_starts(const char *text, const char *prefix);
 bool text_ends(const char *text, const char *suffix);
 

@@ -210,19 +210,6 @@ void daemon_runs_list(struct control_request *request, void *user)
 
 /* ---- the server's output ---- */
 
-/* Bytes at the end that begin a UTF-8 sequence and do not finish it. */
-static size_t unfinished(const char *data, size_t length)
-{
-    for (size_t back = 1; back <= 3 && back <= length; back++) {
-        unsigned char byte = (unsigned char)data[length - back];
-        if ((byte & 0xc0) == 0x80)
-            continue;
-        size_t needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-        return needed > back ? back : 0;
-    }
-    return 0;
-}
-
 bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *offset, size_t most, struct buffer *text)
 {
     static const char *const files[] = {"server.log.1", "server.log"};
@@ -245,7 +232,7 @@ bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *of
         *offset = begin;
     bool all = *offset + (text->length - start) >= begin;
     if (!all) {
-        text->length -= unfinished(text->data + start, text->length - start);
+        text->length -= text_unfinished(text->data + start, text->length - start);
         text->data[text->length] = '\0';
     }
     return all;

@@ -1,5 +1,6 @@
 #include "loop/guard_log.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 #include <stdlib.h>
@@ -21,19 +22,6 @@ uint64_t guard_log_end(const struct guard *guard)
     return log.end;
 }
 
-/* Bytes at the end that begin a UTF-8 sequence and do not finish it. */
-static size_t unfinished(const char *data, size_t length)
-{
-    for (size_t back = 1; back <= 3 && back <= length; back++) {
-        unsigned char byte = (unsigned char)data[length - back];
-        if ((byte & 0xc0) == 0x80)
-            continue;
-        size_t needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-        return needed > back ? back : 0;
-    }
-    return 0;
-}
-
 void guard_log_read(struct guard *guard, uint64_t *offset, size_t most, struct buffer *text)
 {
     struct sink_log log;
@@ -52,7 +40,7 @@ void guard_log_read(struct guard *guard, uint64_t *offset, size_t most, struct b
         file_read_part(guard->plan.log_path, (off_t)(*offset - log.current), wanted, text, NULL);
     }
     if (*offset + text->length < log.end || guard->run.state != RUN_ENDED) {
-        text->length -= unfinished(text->data, text->length);
+        text->length -= text_unfinished(text->data, text->length);
         text->data[text->length] = '\0';
     }
 }
