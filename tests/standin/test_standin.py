@@ -246,7 +246,8 @@ class Lives(unittest.TestCase):
             signal.signal(signal.SIGQUIT, previous)
 
     def test_killing_main_while_loading_leaves_orphans(self):
-        with StandIn(environment={"KLDUMP_STANDIN_LOAD_MS": "800"}) as server:
+        # a load long enough that a busy machine does not miss its first half
+        with StandIn(environment={"KLDUMP_STANDIN_LOAD_MS": "4000"}) as server:
             self.orphans(server, kill=True)
 
     def test_fault_orphans(self):
