@@ -208,9 +208,18 @@ static void look_for_quiet(struct run_context *c)
     if (quiet) {
         run->counts_exact = true;
         run_check(c, SEAL_CHECK, run->experiment, false);
-    } else {
-        run_retry(c, quiet_ms);
+        return;
     }
+    if (c->now_ns >= run->limit_ns) {
+        run_message(c, "dumping of %s could not be switched off: %s", run->experiment,
+                    off ? "the counters still move" : "a rank has it on again and again");
+        run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
+        return;
+    }
+    /* Still on: an enable that was under way came after our disable, or somebody else's did. */
+    if (!off)
+        run->step = SEAL_DISABLE;
+    run_retry(c, off ? quiet_ms : disable_ms);
 }
 
 void run_dump_answer_sealing(struct run_context *c)

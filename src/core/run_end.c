@@ -2,8 +2,9 @@
  * ends -> whatever is left is killed -> GONE -> ended. After a death with an open dump: kill what is left -> GONE ->
  * audit with the counters that were read last -> seal -> ended. Failure modes: TERM is ignored -> TERM to the group
  * after --stop-timeout -> KILL; FLOOR, a second Ctrl-C or --now go straight to KILL from anywhere; processes that
- * survive KILL end the run as unkillable; a lost keeper is a kill too. The first outcome stands, except that floor and
- * unkillable replace a milder one. */
+ * survive KILL end the run as unkillable; a lost keeper is a kill too; the audit after a death may hang on the disk,
+ * and the second Ctrl-C or --now gives it up. The first outcome stands, except that floor and unkillable replace a
+ * milder one. */
 #include "core/run_internal.h"
 #include "base/text.h"
 
@@ -89,6 +90,22 @@ static void stop_in_order(struct run_context *c)
     }
 }
 
+/* At once. When nothing lives any more only the last audit can be waited for, which on a slow or dead disk may take
+ * long: then it is given up. */
+static void stop_at_once(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (!run->gone) {
+        kill_all(c);
+        return;
+    }
+    run_note(c, RUN_WARN, RUN_NOTE_SEAL,
+             "%s is left without a seal; the server has ended, so look at it when you like: kldumpctl check DIR/%s",
+             run->experiment, run->experiment);
+    run->experiment[0] = '\0';
+    finish(c);
+}
+
 void run_end_stop(struct run_context *c)
 {
     struct run *run = c->run;
@@ -102,8 +119,7 @@ void run_end_stop(struct run_context *c)
         return;
     }
     set_outcome(run, RUN_OUTCOME_STOPPED);
-    if (!run->gone)
-        kill_all(c);
+    stop_at_once(c);
 }
 
 void run_end_interrupt(struct run_context *c)
@@ -111,16 +127,17 @@ void run_end_interrupt(struct run_context *c)
     struct run *run = c->run;
     if (!run->interrupted) {
         run->interrupted = true;
-        run_note(c, RUN_INFO, RUN_NOTE_STOP, "interrupted: %s; once more kills at once",
-                 run->experiment[0] != '\0' ? "sealing the dump, then stopping the server" : "stopping the server");
+        run_note(c, RUN_INFO, RUN_NOTE_STOP, "interrupted: %s",
+                 run->gone                    ? "the dump is being sealed; once more ends without the seal"
+                 : run->experiment[0] != '\0' ? "sealing the dump, then stopping the server; once more kills at once"
+                                              : "stopping the server; once more kills at once");
         if (run->message[0] == '\0')
             run_message(c, "interrupted");
         stop_in_order(c);
         return;
     }
-    run_note(c, RUN_WARN, RUN_NOTE_STOP, "interrupted again: killing");
-    if (!run->gone)
-        kill_all(c);
+    run_note(c, RUN_WARN, RUN_NOTE_STOP, "interrupted again: %s", run->gone ? "not waiting for the audit" : "killing");
+    stop_at_once(c);
 }
 
 static void note_exit(struct run_context *c)

@@ -293,6 +293,60 @@ static void test_dump_that_cannot_be_switched_off(void **state)
     assert_int_equal(run_exit_status(&world.run), STATUS_LOST);
 }
 
+static void spoil_off(struct run_world *w, struct server_answer *answer)
+{
+    if (answer->question == SERVER_STATE && w->run.state == RUN_SEALING && w->asked[SERVER_DISABLE] == 2)
+        answer->rank[0].enabled = true; /* the probe's disable was the first; an enable came late */
+}
+
+static void test_dump_that_comes_on_again_is_switched_off_again(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    world.spoil = spoil_off;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    run_world_settle(&world, 100);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_int_equal(world.asked[SERVER_DISABLE], 3);
+    assert_int_equal(world.done[RUN_DO_SEAL], 1);
+}
+
+static void spoil_always_on(struct run_world *w, struct server_answer *answer)
+{
+    if (answer->question == SERVER_STATE && w->run.state == RUN_SEALING)
+        answer->rank[0].enabled = true;
+}
+
+static void test_dump_that_comes_on_for_ever_ends_the_run(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    world.spoil = spoil_always_on;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    expect_end(RUN_OUTCOME_CONTROL_LOST, STATUS_LOST);
+}
+
+/* The audit after a death may hang on a dead disk: whoever asks twice is not held by it. */
+static void test_last_audit_can_be_given_up(void **state)
+{
+    (void)state;
+    for (int by = 0; by < 2; by++) {
+        run_world_reach(&world, RUN_DUMPING);
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_EXITED));
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_GONE));
+        assert_int_equal(world.done[RUN_DO_CHECK], 2); /* the probe's was the first */
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+        assert_int_equal(world.run.state, RUN_STOPPING);
+        if (by == 0)
+            run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+        else
+            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true});
+        assert_int_equal(world.run.state, RUN_ENDED);
+        assert_int_equal(world.done[RUN_DO_SEAL], 0);
+        expect_end(RUN_OUTCOME_SERVER_EXITED, 3);
+    }
+}
+
 static void test_late_answers_are_ignored(void **state)
 {
     (void)state;
@@ -347,6 +401,9 @@ int main(void)
         cmocka_unit_test(test_dump_enable_fails),
         cmocka_unit_test(test_holder_gone),
         cmocka_unit_test(test_dump_that_cannot_be_switched_off),
+        cmocka_unit_test(test_dump_that_comes_on_again_is_switched_off_again),
+        cmocka_unit_test(test_dump_that_comes_on_for_ever_ends_the_run),
+        cmocka_unit_test(test_last_audit_can_be_given_up),
         cmocka_unit_test(test_late_answers_are_ignored),
         cmocka_unit_test(test_exit_statuses),
     };
