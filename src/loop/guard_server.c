@@ -79,6 +79,8 @@ static void drained(bool complete, void *user)
 static void on_message(struct guard *guard, const struct keeper_message *message)
 {
     char text[256];
+    if (message->kind == KEEPER_EXITED || message->kind == KEEPER_GONE)
+        guard_space_settle(guard);
     if (message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE)
         guard_feed(guard, &(struct run_event){
                               .kind = RUN_EVENT_KEEPER_LOST,

@@ -41,15 +41,29 @@ static void tell_floor(struct guard *guard, const struct watcher_snapshot *snaps
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_FLOOR, .text = line});
 }
 
+static void tell_order(struct guard *guard, const struct watcher_snapshot *snapshot)
+{
+    if ((!snapshot->pulled && !snapshot->pull_failed) || guard->floor_told)
+        return;
+    guard->floor_told = true;
+    tell_floor(guard, snapshot);
+}
+
+void guard_space_settle(struct guard *guard)
+{
+    struct watcher_snapshot snapshot;
+    if (guard->watcher == NULL || guard->floor_told)
+        return;
+    watcher_settled(guard->watcher, &snapshot);
+    tell_order(guard, &snapshot);
+}
+
 static void changed(void *user)
 {
     struct guard *guard = user;
     struct watcher_snapshot snapshot;
     watcher_get(guard->watcher, &snapshot);
-    if ((snapshot.pulled || snapshot.pull_failed) && !guard->floor_told) {
-        guard->floor_told = true;
-        tell_floor(guard, &snapshot);
-    }
+    tell_order(guard, &snapshot);
     bool blind = snapshot.looks > 0 && snapshot.latest.level == SPACE_UNMEASURABLE;
     if (blind != guard->blind_told) {
         guard->blind_told = blind;

@@ -102,28 +102,21 @@ static bool must_stop(struct watcher *watcher)
     return stop;
 }
 
-/* True when at least one trigger worked; *ret_armed false: none was pulled, the run is over. */
-static bool pull_all(struct watcher *watcher, bool *ret_armed)
-{
-    bool pulled = false;
-    pthread_mutex_lock(&watcher->pulling);
-    *ret_armed = !watcher->disarmed;
-    for (int i = 0; *ret_armed && i < WATCHER_TRIGGERS && watcher->options.triggers[i].pull != NULL; i++)
-        pulled |= watcher->options.triggers[i].pull(watcher->options.triggers[i].context);
-    pthread_mutex_unlock(&watcher->pulling);
-    return pulled;
-}
-
-/* Gives the order if none was given yet; fills the part of the snapshot that tells about it. */
+/* Gives the order, and fills the part of the snapshot that tells about it, in one go under `pulling`: who knows of a
+ * process that this killed finds the order noted (watcher_settled). Nothing is done once the run is over. */
 static void act(struct watcher *watcher, const struct space_reading *reading, uint64_t decided_at_ns)
 {
-    bool armed;
-    bool pulled = pull_all(watcher, &armed);
-    uint64_t pulled_at_ns = clock_now_ns();
-    if (!armed)
-        return;
-    lock(watcher);
     struct watcher_snapshot *snapshot = &watcher->snapshot;
+    bool pulled = false;
+    pthread_mutex_lock(&watcher->pulling);
+    if (watcher->disarmed) {
+        pthread_mutex_unlock(&watcher->pulling);
+        return;
+    }
+    for (int i = 0; i < WATCHER_TRIGGERS && watcher->options.triggers[i].pull != NULL; i++)
+        pulled |= watcher->options.triggers[i].pull(watcher->options.triggers[i].context);
+    uint64_t pulled_at_ns = clock_now_ns();
+    lock(watcher);
     if (snapshot->decided_at_ns == 0) {
         snapshot->decided_at_ns = decided_at_ns;
         snapshot->pulled_by = *reading;
@@ -133,6 +126,7 @@ static void act(struct watcher *watcher, const struct space_reading *reading, ui
     if (pulled)
         snapshot->pulled_at_ns = pulled_at_ns;
     unlock(watcher);
+    pthread_mutex_unlock(&watcher->pulling);
 }
 
 static void publish(struct watcher *watcher, const struct space_reading *reading, const struct space_decision *decision,
@@ -348,6 +342,13 @@ void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot)
     uint64_t good_ns = ret_snapshot->reading.at_ns != 0 ? ret_snapshot->reading.at_ns : watcher->started_ns;
     ret_snapshot->reading_age_ns = now_ns > good_ns ? now_ns - good_ns : 0;
     ret_snapshot->blocked_ns = since_ns != 0 && now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
+void watcher_settled(struct watcher *watcher, struct watcher_snapshot *ret_snapshot)
+{
+    pthread_mutex_lock(&watcher->pulling);
+    pthread_mutex_unlock(&watcher->pulling);
+    watcher_get(watcher, ret_snapshot);
 }
 
 void watcher_disarm(struct watcher *watcher)

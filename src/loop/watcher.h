@@ -63,6 +63,10 @@ void watcher_look_now(struct watcher *watcher);
 /* Never waits for a reading. */
 void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot);
 
+/* The same after an order that is just being given has been noted (it waits for that: a write or two). For whoever has
+ * learned of an end that such an order may be the cause of. */
+void watcher_settled(struct watcher *watcher, struct watcher_snapshot *ret_snapshot);
+
 /* No trigger is pulled from now on, and none is being pulled when this returns (it waits for one that is: a write or
  * two). What the triggers point to may then be closed. Readings go on. */
 void watcher_disarm(struct watcher *watcher);

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <time.h>
 
 enum { SCRIPT = 16 };
 static const uint64_t mib = 1024 * 1024;
@@ -23,6 +24,7 @@ struct fixture {
     int reads, pulls, failing_pulls;
     int block_at; /* reading number that blocks until released; 0: none */
     bool blocked, released;
+    bool lingers; /* the thread loses the processor for a moment when it has just pulled */
     uint64_t pulled_at_ns;
 
     int changes;
@@ -57,7 +59,11 @@ static bool fake_pull(void *context)
     pthread_mutex_lock(&f->mutex);
     bool works = f->pulls++ >= f->failing_pulls;
     f->pulled_at_ns = now_ns;
+    bool lingers = f->lingers;
+    pthread_cond_broadcast(&f->changed_condition);
     pthread_mutex_unlock(&f->mutex);
+    if (lingers)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
     return works;
 }
 
@@ -179,6 +185,23 @@ static void test_floor_pulls_exactly_once(void **state)
     assert_true(snapshot.decided_at_ns <= f->pulled_at_ns && f->pulled_at_ns <= snapshot.pulled_at_ns);
     assert_false(snapshot.pull_failed);
     print_message("decision to trigger: %.1f us\n", (double)(f->pulled_at_ns - snapshot.decided_at_ns) / 1000.0);
+}
+
+/* The end of a process that was killed at the floor may be known before the watcher's own news: its cause is not lost.
+ */
+static void test_an_order_is_known_with_its_effect(void **state)
+{
+    struct fixture *f = *state;
+    f->lingers = true;
+    START(f, 1200, 1100);
+    pthread_mutex_lock(&f->mutex);
+    while (f->pulls == 0)
+        pthread_cond_wait(&f->changed_condition, &f->mutex);
+    pthread_mutex_unlock(&f->mutex);
+    struct watcher_snapshot snapshot;
+    watcher_settled(f->watcher, &snapshot);
+    assert_true(snapshot.pulled);
+    assert_int_equal(snapshot.pulled_by.free_bytes, 1100 * mib);
 }
 
 static void test_second_look_is_better(void **state)
@@ -388,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(test_fine_is_told_once),
         T(test_floor_pulls_exactly_once),
+        T(test_an_order_is_known_with_its_effect),
         T(test_second_look_is_better),
         T(test_unmeasurable_second_look_confirms),
         T(test_unmeasurable_alone_never_pulls),
