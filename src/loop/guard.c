@@ -255,6 +255,8 @@ static void end(struct guard *guard)
 {
     if (guard->watcher != NULL)
         watcher_disarm(guard->watcher); /* its triggers are descriptors that are closed now */
+    if (guard->keeper_polled)
+        uv_poll_stop(&guard->keeper_poll);
     bool let_go = !guard->has_keeper || keeper_fini(&guard->keeper, (int)let_go_ms);
     if (!let_go && guard->run.outcome != RUN_OUTCOME_UNKILLABLE)
         guard_report_note(guard, RUN_WARN, RUN_NOTE_END, "the keeper or the run's cgroup could not be removed");

@@ -244,9 +244,30 @@ struct dump_look {
     struct guard *guard;
     struct control_request *request;
     char experiment[SERVER_NAME_MAX];
+    struct list own_request_ids;
     bool hold, force;
     uint64_t wait_idle_ms;
 };
+
+/* Only the dump that the machine will take has a holder and request ids: those of an open one must not be lost to a
+ * second client that is about to be refused. */
+static void take_dump(struct guard *guard, struct dump_look *dump)
+{
+    if (guard->run.state == RUN_ARMED) {
+        guard->holder = dump->hold ? dump->request->connection : NULL;
+        list_fini(&guard->own_request_ids);
+        guard->own_request_ids = dump->own_request_ids;
+        dump->own_request_ids = (struct list){0};
+    }
+    guard->dump_request = dump->request;
+    guard->dump_number = ++guard->request_number;
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_DUMP,
+                                          .number = guard->dump_number,
+                                          .text = dump->experiment,
+                                          .hold = dump->hold,
+                                          .force = dump->force,
+                                          .wait_idle_ms = dump->wait_idle_ms});
+}
 
 static void dump_looked(uv_fs_t *look)
 {
@@ -268,16 +289,9 @@ static void dump_looked(uv_fs_t *look)
     } else if (guard->dump_request != NULL) {
         control_refuse(request, ERROR_BUSY, "another dump is being prepared");
     } else {
-        guard->dump_request = request;
-        guard->dump_number = ++guard->request_number;
-        guard->holder = dump->hold ? request->connection : NULL;
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_DUMP,
-                                              .number = guard->dump_number,
-                                              .text = dump->experiment,
-                                              .hold = dump->hold,
-                                              .force = dump->force,
-                                              .wait_idle_ms = dump->wait_idle_ms});
+        take_dump(guard, dump);
     }
+    list_fini(&dump->own_request_ids);
     free(dump);
 }
 
@@ -302,15 +316,13 @@ static void on_dump(struct control_request *request, void *user)
         control_fail(request, &err);
         return;
     }
-    if (run_may_be_writing(&guard->run) || guard->dump_request != NULL) {
-        list_fini(&own);
-    } else {
-        list_fini(&guard->own_request_ids);
-        guard->own_request_ids = own;
-    }
     struct dump_look *dump = memory_new(sizeof *dump);
-    *dump = (struct dump_look){
-        .guard = guard, .request = request, .hold = hold, .force = force, .wait_idle_ms = wait_idle_ms};
+    *dump = (struct dump_look){.guard = guard,
+                               .request = request,
+                               .own_request_ids = own,
+                               .hold = hold,
+                               .force = force,
+                               .wait_idle_ms = wait_idle_ms};
     dump->look.data = dump;
     text_copy(dump->experiment, sizeof dump->experiment, experiment);
     char *path = memory_format("%s/%s", guard->plan.directory, experiment);
@@ -347,6 +359,7 @@ static struct json *seal_result(const struct guard *guard)
 /* Who waits for a seal is answered when its file is there: written by the sink's thread, waited for on libuv's pool. */
 struct seal_reply {
     uv_work_t work;
+    struct guard *guard;
     struct sink *sink;
     struct control_request *request;
     struct json *result;
@@ -363,15 +376,19 @@ static void file_written(uv_work_t *work, int status)
     (void)status;
     struct seal_reply *reply = work->data;
     control_reply(reply->request, reply->result);
+    reply->guard->seal_replies--;
     free(reply);
 }
 
 static void reply_seal(struct guard *guard, struct control_request *request)
 {
     struct seal_reply *reply = memory_new(sizeof *reply);
-    *reply = (struct seal_reply){.sink = guard->dump_sink, .request = request, .result = seal_result(guard)};
+    *reply =
+        (struct seal_reply){.guard = guard, .sink = guard->dump_sink, .request = request, .result = seal_result(guard)};
     reply->work.data = reply;
-    uv_queue_work(&guard->loop, &reply->work, wait_for_file, file_written);
+    guard->seal_replies++;
+    if (uv_queue_work(&guard->loop, &reply->work, wait_for_file, file_written) != 0)
+        file_written(&reply->work, 0);
 }
 
 void guard_control_reply(struct guard *guard, const struct run_effect *effect)
@@ -426,6 +443,9 @@ enum error_code guard_control_start(struct guard *guard, struct error *err)
 
 void guard_control_end(struct guard *guard)
 {
+    uint64_t limit_ms = clock_now_ms() + 2 * seal_file_ms;
+    while (guard->seal_replies > 0 && clock_now_ms() < limit_ms) /* the heartbeat's timer turns it */
+        uv_run(&guard->loop, UV_RUN_ONCE);
     guard_control_changed(guard);
     /* The machine has answered dumps and pauses; whatever came in between is told the same. */
     if (guard->dump_request != NULL)

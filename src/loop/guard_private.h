@@ -122,6 +122,7 @@ struct guard {
     struct control_connection *holder; /* who holds the dump */
     struct control_request *dump_request, *pause_requests[RUN_PAUSERS_MAX];
     uint64_t request_number;
+    unsigned seal_replies; /* that wait for the seal's file */
     uint64_t dump_number, pause_numbers[RUN_PAUSERS_MAX];
     struct list own_request_ids;
     struct guard_waiter *waiters;
@@ -176,6 +177,8 @@ void guard_report_fini(struct guard *guard);
 
 /* guard_space.c: the watcher. */
 enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err);
+void guard_space_settle(
+    struct guard *guard); /* before an end is told: a kill at the floor that caused it comes first */
 void guard_space_history(struct guard *guard);
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot); /* zero before the start */
 
