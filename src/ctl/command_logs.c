@@ -1,4 +1,4 @@
-/* kldumpctl logs [RUN] [-f] */
+/* kldumpctl logs [RUN] [-f] [--json] */
 #include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/find.h"
@@ -24,7 +24,19 @@ static void print(struct output *out, struct buffer *text)
     }
 }
 
-static enum error_code print_all(struct output *out, struct find *find, bool follow, struct error *err)
+static void print_json(struct output *out, uint64_t next, const struct buffer *text)
+{
+    if (text->length == 0)
+        return;
+    struct json *part = json_object();
+    json_set_string(part, "schema", "kldump.logs/1");
+    json_set_u64(part, "next_offset", next);
+    json_set_bytes(part, "text", text->data, text->length);
+    output_json(out, part);
+    json_free(part);
+}
+
+static enum error_code print_all(struct output *out, struct find *find, bool follow, bool as_json, struct error *err)
 {
     uint64_t offset = 0;
     bool waits = false; /* only when all that is there has been shown */
@@ -44,7 +56,10 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
         }
         if (code != ERROR_NONE)
             break;
-        print(out, &text);
+        if (as_json)
+            print_json(out, next, &text);
+        else
+            print(out, &text);
         code = output_flush(out, err);
         bool more = next > offset;
         offset = next;
@@ -58,23 +73,23 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
-    bool follow = false;
+    bool follow = false, as_json = false;
     struct error err = ERROR_INIT;
     struct command_operands operands;
     struct find find = {0};
-    const struct command_option options[] = {{"follow", 'f', &follow, NULL}, {0}};
+    const struct command_option options[] = {{"follow", 'f', &follow, NULL}, {"json", 0, &as_json, NULL}, {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     enum error_code code = find_run(operands.item[0], &find, &err);
     if (code == ERROR_NONE)
-        code = print_all(out, &find, follow, &err);
+        code = print_all(out, &find, follow, as_json, &err);
     find_fini(&find);
     return code == ERROR_NONE ? STATUS_DONE : command_fail(command, &err);
 }
 
 const struct command command_logs = {
     .name = "logs",
-    .usage = "logs [RUN] [-f]",
+    .usage = "logs [RUN] [-f] [--json]",
     .summary = "what the server of a run printed",
     .help = "Examples:\n"
             "  kldumpctl logs t | tail -n 50\n"
@@ -83,6 +98,7 @@ const struct command command_logs = {
             "The newest part is kept. Of a run that has ended, it is read from the run's folder.\n"
             "\n"
             "Options:\n"
-            "  -f, --follow    stay and show what comes, until the run ends\n",
+            "  -f, --follow    stay and show what comes, until the run ends\n"
+            "  --json          the same in parts: {\"next_offset\", \"text\"}, one a line\n",
     .run = run,
 };

@@ -19,16 +19,11 @@ static int run(const struct command *command, struct output *out, int argc, char
     find_fini(&find);
     if (code != ERROR_NONE)
         return command_fail(command, &err);
-    if (as_json) {
-        struct json *answer = json_object();
-        json_set_string(answer, "schema", "kldump.status/1");
-        json_append(json_set_array(answer, "runs"), found);
-        output_json(out, answer);
-        json_free(answer);
-    } else {
+    if (as_json)
+        show_json(out, "kldump.status/1", found);
+    else
         show_run(out, found);
-        json_free(found);
-    }
+    json_free(found);
     return STATUS_DONE;
 }
 

@@ -76,11 +76,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     if (code != ERROR_NONE)
         return command_fail(command, &err);
     if (as_json) {
-        struct json *answer = json_object();
-        json_set_string(answer, "schema", "kldump.stop/1");
-        json_append(json_set_array(answer, "runs"), json_copy(found));
-        output_json(out, answer);
-        json_free(answer);
+        show_json(out, "kldump.stop/1", found);
     } else {
         show_outcome(out, found);
         print_seals(out, found, known);

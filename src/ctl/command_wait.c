@@ -1,4 +1,4 @@
-/* kldumpctl wait [RUN] --for STATE [--timeout T] */
+/* kldumpctl wait [RUN] --for STATE [--timeout T] [--json] */
 #include "base/duration.h"
 #include "core/run.h"
 #include "ctl/command.h"
@@ -51,12 +51,16 @@ static enum error_code wait_once(struct find *find, const char *state, uint64_t 
     return code;
 }
 
-static int report(const struct command *command, struct output *out, const char *state, const struct json *found)
+static int report(const struct command *command, struct output *out, const char *state, const struct json *found,
+                  bool as_json)
 {
     struct error err = ERROR_INIT;
     bool reached = strcmp(show_member(found, "state"), state) == 0;
     bool ended = strcmp(show_member(found, "state"), "ended") == 0;
-    show_outcome(out, found);
+    if (as_json)
+        show_json(out, "kldump.wait/1", found);
+    else
+        show_outcome(out, found);
     if (reached)
         return STATUS_DONE;
     error_set(&err, ERROR_STATE, "run %s is %s and was not seen %s", show_member(found, "name"),
@@ -71,10 +75,12 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct error err = ERROR_INIT;
     struct command_operands operands;
     const char *state = NULL, *timeout = NULL;
+    bool as_json = false;
     uint64_t timeout_ms = WAIT_FOREVER_MS;
     struct find find = {0};
     struct json *found = NULL;
-    const struct command_option options[] = {{"for", 0, NULL, &state}, {"timeout", 0, NULL, &timeout}, {0}};
+    const struct command_option options[] = {
+        {"for", 0, NULL, &state}, {"timeout", 0, NULL, &timeout}, {"json", 0, &as_json, NULL}, {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands) || !check_state(command, state))
         return STATUS_USAGE;
     if (timeout != NULL && duration_parse("--timeout", timeout, &timeout_ms, &err) != ERROR_NONE)
@@ -84,7 +90,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         if (code == ERROR_NONE || code == ERROR_TIMEOUT)
             code = wait_once(&find, state, timeout_ms, &found, &err);
     } while (code == ERROR_TIMEOUT && timeout == NULL && find.client != NULL);
-    int status = code == ERROR_NONE ? report(command, out, state, found) : command_fail(command, &err);
+    int status = code == ERROR_NONE ? report(command, out, state, found, as_json) : command_fail(command, &err);
     json_free(found);
     find_fini(&find);
     return status;
@@ -92,7 +98,7 @@ static int run(const struct command *command, struct output *out, int argc, char
 
 const struct command command_wait = {
     .name = "wait",
-    .usage = "wait [RUN] --for STATE [--timeout TIME]",
+    .usage = "wait [RUN] --for STATE [--timeout TIME] [--json]",
     .summary = "wait until a run has reached a state",
     .help = "Examples:\n"
             "  kldumpctl wait t --for armed --timeout 30min\n"
@@ -104,6 +110,7 @@ const struct command command_wait = {
             "\n"
             "Options:\n"
             "  --for STATE       what to wait for\n"
-            "  --timeout TIME    how long: 500ms 30s 10min 2h (default: for ever)\n",
+            "  --timeout TIME    how long: 500ms 30s 10min 2h (default: for ever)\n"
+            "  --json            the run as of then\n",
     .run = run,
 };

@@ -230,6 +230,15 @@ void show_run(struct output *out, const struct json *run)
     show_seals(out, run);
 }
 
+void show_json(struct output *out, const char *schema, const struct json *run)
+{
+    struct json *answer = json_object();
+    json_set_string(answer, "schema", schema);
+    json_append(json_set_array(answer, "runs"), json_copy(run));
+    output_json(out, answer);
+    json_free(answer);
+}
+
 void show_runs(struct output *out, const struct json *runs)
 {
     static const char *const headings[] = {"NAME", "OWNER", "STATE", "EXPERIMENT", ">FREE", ">FLOOR", ">UP", "FOLDER"};

@@ -17,6 +17,9 @@ bool show_number(const struct json *json, const char *path, uint64_t *ret_value)
 /* The whole of `status`. */
 void show_run(struct output *out, const struct json *run);
 
+/* {"schema": SCHEMA, "runs": [RUN]} on a line. `run` stays the caller's. */
+void show_json(struct output *out, const char *schema, const struct json *run);
+
 /* The table of `list`. */
 void show_runs(struct output *out, const struct json *runs);
 
