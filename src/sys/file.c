@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FILE_DEPTH = 32, FILE_PIECE = 65536 };
@@ -194,12 +195,20 @@ bool file_remove_all(const char *path)
 
 /* ---- locks ---- */
 
+enum { FILE_LOCK_TRIES = 50 };
+
 enum error_code file_lock(const char *path, int *ret_fd, struct error *err)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the lock %s", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    int failed = flock(fd, LOCK_EX | LOCK_NB);
+    for (int tries = 0; failed != 0 && errno == EWOULDBLOCK && tries < FILE_LOCK_TRIES; tries++) {
+        /* who asks file_is_locked holds it for a few microseconds */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        failed = flock(fd, LOCK_EX | LOCK_NB);
+    }
+    if (failed == 0) {
         *ret_fd = fd;
         return ERROR_NONE;
     }

@@ -29,8 +29,8 @@ enum error_code file_read_part(const char *path, off_t offset, size_t max_bytes,
  * what is there is no folder, a link, of another owner, or open to others. */
 enum error_code file_make_private_folder(const char *path, struct error *err);
 
-/* Makes the file (0600) and takes the lock, without waiting; held until the descriptor is closed or the process ends.
- * ERROR_BUSY when another process holds it. */
+/* Makes the file (0600) and takes the lock; held until the descriptor is closed or the process ends. ERROR_BUSY when
+ * another process holds it for longer than a look by file_is_locked takes (50 ms). */
 enum error_code file_lock(const char *path, int *ret_fd, struct error *err);
 
 /* True when some process holds that lock. */

@@ -211,6 +211,39 @@ static void test_lock(void **state)
     free(path);
 }
 
+/* Who lists runs all the time must not make a start fail. */
+static void test_lock_while_others_look(void **state)
+{
+    (void)state;
+    char *path = in_folder("lock");
+    int fd;
+    assert_int_equal(file_lock(path, &fd, NULL), ERROR_NONE);
+    close(fd);
+    int begun[2];
+    char byte;
+    assert_int_equal(pipe(begun), 0);
+    pid_t child = fork();
+    while (child == 0) {
+        file_is_locked(path);
+        if (begun[1] >= 0 && write(begun[1], "x", 1) == 1)
+            begun[1] = -1;
+    }
+    assert_int_equal(read(begun[0], &byte, 1), 1);
+    close(begun[0]);
+    close(begun[1]);
+    int failures = 0;
+    for (int i = 0; i < 300; i++) {
+        if (file_lock(path, &fd, NULL) == ERROR_NONE)
+            close(fd);
+        else
+            failures++;
+    }
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    assert_int_equal(failures, 0);
+    free(path);
+}
+
 static void test_remove_all(void **state)
 {
     (void)state;
@@ -362,9 +395,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_replace),        TEST(test_replace_fault), TEST(test_replace_atomic), TEST(test_read),
-        TEST(test_private_folder), TEST(test_lock),          TEST(test_remove_all),     TEST(test_runtime),
-        TEST(test_space_figures),  TEST(test_space_inodes),  TEST(test_space_read),
+        TEST(test_replace),      TEST(test_replace_fault),  TEST(test_replace_atomic),
+        TEST(test_read),         TEST(test_private_folder), TEST(test_lock),
+        TEST(test_remove_all),   TEST(test_runtime),        TEST(test_space_figures),
+        TEST(test_space_inodes), TEST(test_space_read),     TEST(test_lock_while_others_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
