@@ -13,35 +13,31 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, for a 
 
 
 def test_stop_in_order(place, server):
+    """An open dump is sealed, the server ends by TERM, the record lies beside the dump, and nothing else is left."""
     run = place.run(server).armed()
     run.dump("dec", "--new", "2")
+    run.start_dump("open")
     done = place.ctl("stop", "t")
-    assert done.stdout.startswith("t: stopped")
+    assert done.stdout.startswith("t: stopped") and "open: complete" in done.stdout
     output = run.exits_with(0)
     assert "SIGTERM received" in run.log and "Application shutdown complete" in run.log
     assert "stopped: asked for by uid" in output
+    seal = json.loads((run.directory / "open.kldump.json").read_text())
+    assert seal["sealed_by"] == "stop" and seal["complete"], seal["reasons"]
     record = json.loads((run.directory / "t.kldump-run.json").read_text())
     assert record["events"] == run.record["events"]
     assert record["schema"] == "kldump.record/1"
     assert (record["run"]["state"], record["run"]["outcome"], record["run"]["exit_status"]) == ("ended", "stopped", 0)
-    assert [seal["experiment"] for seal in record["run"]["seals"]] == ["dec"]
+    assert [seal["experiment"] for seal in record["run"]["seals"]] == ["dec", "open"]
     assert record["settings"]["floor"] and record["notes"] and record["space_history"]
-    assert sorted(path.name for path in run.directory.iterdir()) == ["dec", "dec.kldump.json", "t.kldump-run.json"]
+    assert sorted(path.name for path in run.directory.iterdir()) == ["dec", "dec.kldump.json", "open", "open.kldump.json",
+                                                                     "t.kldump-run.json"]
     assert not (run.folder / "control").exists() and not (run.folder / "t").exists()
     ended = place.ctl("status", "t").stdout
     assert "ended: stopped" in ended
     place.ctl("wait", "t", "--for", "ended")
     assert "fired up and ready" in place.ctl("logs", "t").stdout
     assert "stopped" in place.ctl("events", "t").stdout
-
-
-def test_stop_seals_an_open_dump(place, server):
-    run = place.run(server).armed()
-    run.start_dump("open")
-    assert "open: complete" in place.ctl("stop", "t").stdout
-    run.exits_with(0)
-    seal = json.loads((run.directory / "open.kldump.json").read_text())
-    assert seal["sealed_by"] == "stop" and seal["complete"], seal["reasons"]
 
 
 def test_stop_now(place, server):
