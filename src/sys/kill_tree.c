@@ -138,7 +138,7 @@ static bool kill_tree_owns_group(const struct kill_tree *tree, pid_t group)
 
 static void kill_tree_kill_marked(struct kill_tree *tree)
 {
-    pid_t last_group = 0;
+    pid_t last_group = -1; /* 0 is a group too: one whose leader is outside this pid namespace */
     for (size_t i = 0; i < tree->all.count; i++) {
         const struct process *process = &tree->all.items[i];
         if (tree->marks[i] != KILL_TREE_NEW || !process_is_alive(process))
