@@ -232,11 +232,15 @@ enum error_code keeper_spawn(const struct keeper_plan *plan, struct keeper *ret_
 enum error_code keeper_send(const struct keeper *keeper, enum keeper_kind kind, struct error *err)
 {
     struct keeper_message message = {.kind = kind};
-    if (send(keeper->channel_fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof message)
+    bool sent = send(keeper->channel_fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof message;
+    int system = errno;
+    if (kind == KEEPER_KILL && keeper->pid_fd >= 0) /* a stopped one would not notice */
+        syscall(SYS_pidfd_send_signal, keeper->pid_fd, SIGCONT, NULL, 0);
+    if (sent)
         return ERROR_NONE;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
+    if (system == EAGAIN || system == EWOULDBLOCK || system == ENOBUFS)
         return error_set(err, ERROR_BUSY, "the keeper (pid %d) does not read its channel", (int)keeper->pid);
-    return error_set_errno(err, ERROR_STATE, errno, "the keeper (pid %d) is gone", (int)keeper->pid);
+    return error_set_errno(err, ERROR_STATE, system, "the keeper (pid %d) is gone", (int)keeper->pid);
 }
 
 int keeper_receive(struct keeper *keeper, struct keeper_message *ret_message)

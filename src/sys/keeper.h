@@ -88,7 +88,7 @@ struct keeper {
  * left. That CMD was executed is told by STARTED only. */
 enum error_code keeper_spawn(const struct keeper_plan *plan, struct keeper *ret_keeper, struct error *err);
 
-/* Any thread; never blocks. ERROR_BUSY when the keeper does not read (it is stopped), ERROR_STATE when it is gone: then
+/* Any thread; never blocks. KILL also wakes a keeper that was stopped. ERROR_BUSY when the keeper does not read (it is stopped), ERROR_STATE when it is gone: then
  * the guard kills by itself (keeper_kill_without). */
 enum error_code keeper_send(const struct keeper *keeper, enum keeper_kind kind, struct error *err);
 

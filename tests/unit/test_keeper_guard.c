@@ -47,6 +47,19 @@ static void test_keeper_stopped(bool cgroup)
     keeper_world_finish(&run);
 }
 
+/* The watcher's order must reach a keeper that somebody has stopped: where there is no cgroup it is the only way. */
+static void test_keeper_stopped_and_told_to_kill(bool cgroup)
+{
+    struct keeper_world_run run;
+    struct keeper_message gone;
+    keeper_world_start_shell(&run, cgroup, "trap '' TERM; setsid sh -c 'echo ready; sleep 100; :' & echo ready; wait",
+                             2);
+    kill(run.keeper.pid, SIGSTOP);
+    assert_int_equal(keeper_send(&run.keeper, KEEPER_KILL, NULL), ERROR_NONE);
+    assert_true(keeper_world_expect(&run, KEEPER_GONE, 3000, &gone));
+    keeper_world_finish(&run);
+}
+
 static void test_channel_closed(bool cgroup)
 {
     struct keeper_world_run run;
@@ -188,6 +201,7 @@ static void test_guard_stopped(void **state)
 
 KEEPER_WORLD_BOTH(test_keeper_killed)
 KEEPER_WORLD_BOTH(test_keeper_stopped)
+KEEPER_WORLD_BOTH(test_keeper_stopped_and_told_to_kill)
 KEEPER_WORLD_BOTH(test_channel_closed)
 KEEPER_WORLD_BOTH(test_guard_killed)
 KEEPER_WORLD_BOTH(test_both_killed)
@@ -197,9 +211,13 @@ int main(void)
     if (!keeper_world_init())
         return 1;
     const struct CMUnitTest tests[] = {
-        KEEPER_WORLD_TEST(test_keeper_killed),  KEEPER_WORLD_TEST(test_keeper_stopped),
-        KEEPER_WORLD_TEST(test_channel_closed), KEEPER_WORLD_TEST(test_guard_killed),
-        KEEPER_WORLD_TEST(test_both_killed),    cmocka_unit_test(test_guard_stopped),
+        KEEPER_WORLD_TEST(test_keeper_killed),
+        KEEPER_WORLD_TEST(test_keeper_stopped),
+        KEEPER_WORLD_TEST(test_keeper_stopped_and_told_to_kill),
+        KEEPER_WORLD_TEST(test_channel_closed),
+        KEEPER_WORLD_TEST(test_guard_killed),
+        KEEPER_WORLD_TEST(test_both_killed),
+        cmocka_unit_test(test_guard_stopped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
