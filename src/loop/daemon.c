@@ -126,6 +126,7 @@ int daemon_main(void)
 {
     struct daemon daemon = {.lock_fd = -1};
     struct error err = ERROR_INIT;
+    file_open_standard();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* there is nothing to read again, and the terminal's end is no reason to go */
     int failure = uv_loop_init(&daemon.loop);

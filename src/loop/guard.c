@@ -81,19 +81,31 @@ static void on_heartbeat(uv_timer_t *timer)
         keeper_send(&guard->keeper, KEEPER_HEARTBEAT, NULL);
     guard_space_history(guard);
     guard_control_changed(guard); /* log readers */
+    guard_report_problems(guard);
     if (guard->record_due || clock_now_ms() - guard->record_ms >= 2000)
         guard_report_record(guard);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
 {
+    struct guard *guard = handle->data;
     (void)number;
-    guard_feed(handle->data, &(struct run_event){.kind = RUN_EVENT_INTERRUPT});
+    if (guard->set_up)
+        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_INTERRUPT});
+    else
+        guard->interrupted = true;
 }
 
 static const int watched_signals[] = {SIGINT, SIGTERM, SIGHUP};
 
-static void start_handles(struct guard *guard)
+/* Hang-ups that the caller has switched off (nohup) stay off. */
+static bool is_ignored(int number)
+{
+    struct sigaction inherited;
+    return number == SIGHUP && sigaction(number, NULL, &inherited) == 0 && inherited.sa_handler == SIG_IGN;
+}
+
+void guard_watch_signals(struct guard *guard)
 {
     uv_timer_init(&guard->loop, &guard->tick);
     uv_timer_init(&guard->loop, &guard->heartbeat);
@@ -102,7 +114,8 @@ static void start_handles(struct guard *guard)
     for (size_t i = 0; i < sizeof watched_signals / sizeof watched_signals[0]; i++) {
         uv_signal_init(&guard->loop, &guard->signals[i]);
         guard->signals[i].data = guard;
-        uv_signal_start(&guard->signals[i], on_signal, watched_signals[i]);
+        if (!is_ignored(watched_signals[i]))
+            uv_signal_start(&guard->signals[i], on_signal, watched_signals[i]);
     }
     guard->handles_open = true;
 }
@@ -266,14 +279,19 @@ static void end(struct guard *guard)
     guard_report_copy(guard);
     guard_control_end(guard);
     close_services(guard);
+    sink_flush(guard->dump_sink, flush_ms);
+    if (guard_report_problems(guard))
+        guard_report_record(guard);
     sink_free(guard->sink, flush_ms);
-    sink_free(guard->dump_sink, flush_ms);
+    sink_free(guard->dump_sink, 0);
 }
 
 /* ---- main ---- */
 
 static int refuse(struct guard *guard, const struct error *err)
 {
+    sink_free(guard->sink, flush_ms); /* what was said so far comes before the reason */
+    sink_free(guard->dump_sink, flush_ms);
     int status = error_status(err->code) == STATUS_USAGE ? STATUS_INTERNAL : (int)error_status(err->code);
     if (guard->plan.from_daemon) {
         struct json *object = json_object();
@@ -310,18 +328,22 @@ int guard_main(char **arguments, const struct server_operations *server)
     struct error err = ERROR_INIT;
     int status;
     guard.server = server;
+    file_open_standard();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGTSTP, SIG_IGN); /* a stopped guard is a dead one: its keeper would kill the run after 2 s */
     signal(SIGTTOU, SIG_IGN);
     uv_loop_init(&guard.loop);
-    if (guard_setup(&guard, arguments, &err) != ERROR_NONE || (init_run(&guard), start_handles(&guard), false) ||
+    if (guard_setup(&guard, arguments, &err) != ERROR_NONE || (init_run(&guard), false) ||
         start_services(&guard, &err) != ERROR_NONE ||
         (tell_plan(&guard), guard_server_launch(&guard, &err)) != ERROR_NONE) {
         status = refuse(&guard, &err);
         if (guard.plan.temporary != NULL)
             file_remove_all(guard.plan.temporary);
+        if (guard.control != NULL)
+            unlink(guard.plan.control_path);
     } else {
         tell_daemon(&guard);
+        guard.set_up = true;
         uv_timer_start(&guard.heartbeat, on_heartbeat, heartbeat_ms, heartbeat_ms);
         arm_tick(&guard);
         guard_report_record(&guard);

@@ -71,7 +71,8 @@ struct guard {
     const struct server_operations *server;
     uv_loop_t loop;
     struct run run;
-    bool started, finished;
+    bool set_up, finished;
+    bool interrupted;    /* by a signal while it was being set up */
     uint64_t started_ms; /* loop clock */
     int64_t started_wall_ms;
 
@@ -138,12 +139,14 @@ struct guard {
     bool record_due;
     uint64_t record_ms; /* when it was handed over last */
     bool floor_told, blind_told;
+    char problem_told[2][256]; /* the latest failure of `sink` and `dump_sink` that was told */
 
     struct list last_lines; /* the newest lines of the server, for a start that fails */
 };
 
 /* guard.c */
 void guard_feed(struct guard *guard, const struct run_event *event);
+void guard_watch_signals(struct guard *guard); /* from now on the loop has them */
 uint64_t guard_uptime_ms(const struct guard *guard);
 void guard_started(struct guard *guard, const struct keeper_message *message);
 
@@ -173,6 +176,7 @@ struct json *guard_report_run(struct guard *guard);                    /* the ru
 struct json *guard_report_events(struct guard *guard, uint64_t after); /* array, numbers above `after` */
 void guard_report_record(struct guard *guard);                         /* hands the record to the sink */
 void guard_report_copy(struct guard *guard);                           /* and beside the dump */
+bool guard_report_problems(struct guard *guard);                       /* what could not be written; false: no news */
 void guard_report_fini(struct guard *guard);
 
 /* guard_space.c: the watcher. */

@@ -244,6 +244,22 @@ void guard_report_copy(struct guard *guard)
     hand_over(guard, guard->dump_sink, guard->plan.copy_path);
 }
 
+bool guard_report_problems(struct guard *guard)
+{
+    struct sink *const sinks[] = {guard->sink, guard->dump_sink};
+    bool news = false;
+    for (size_t i = 0; i < sizeof sinks / sizeof sinks[0]; i++) {
+        struct sink_state state;
+        sink_get(sinks[i], &state);
+        if (state.problem[0] == '\0' || strcmp(state.problem, guard->problem_told[i]) == 0)
+            continue;
+        text_copy(guard->problem_told[i], sizeof guard->problem_told[i], state.problem);
+        guard_report_note(guard, RUN_WARN, RUN_NOTE_NOTE, state.problem);
+        news = true;
+    }
+    return news;
+}
+
 void guard_report_fini(struct guard *guard)
 {
     for (size_t i = 0; i < guard->event_count; i++)

@@ -125,7 +125,7 @@ static void ask_version(struct guard *guard)
     struct guard_plan *plan = &guard->plan;
     struct list argv = {0};
     struct error err = ERROR_INIT;
-    struct child *child;
+    struct child *child = NULL;
     guard->server->version_query(&plan->command, &argv);
     struct version_answer answer = {plan, argv.count == 0};
     struct child_request request = {.argv = list_vector(&argv),
@@ -134,8 +134,10 @@ static void ask_version(struct guard *guard)
                                     .deadline_ms = version_limit_ms};
     if (argv.count > 0 && child_start(&guard->loop, &request, version_done, &answer, &child, &err) != ERROR_NONE)
         answer.done = true; /* the version stays unknown; prepare says what that means */
-    while (!answer.done)
+    while (!answer.done && !guard->interrupted)
         uv_run(&guard->loop, UV_RUN_ONCE);
+    if (!answer.done)
+        child_cancel(child);
     list_fini(&argv);
 }
 
@@ -323,6 +325,8 @@ static enum error_code prepare_command(struct guard *guard, struct error *err)
 {
     struct guard_plan *plan = &guard->plan;
     ask_version(guard);
+    if (guard->interrupted)
+        return error_set(err, ERROR_INTERRUPTED, "interrupted before the server was started");
     list_add_all(&plan->argv, plan->given.items);
     struct server_launch launch = {plan->directory, "kldump-idle", plan->temporary};
     return guard->server->prepare(&plan->command, plan->version, &launch, &plan->argv, &plan->environment, &plan->notes,
@@ -356,6 +360,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
         code = open_dump_folder(plan, err);
     if (code == ERROR_NONE)
         code = check_space(plan, err);
+    guard_watch_signals(guard); /* from here on there is something to tidy up */
     if (code == ERROR_NONE)
         code = open_run_folder(plan, err);
     if (code == ERROR_NONE)

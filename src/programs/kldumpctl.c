@@ -1,5 +1,6 @@
 /* kldumpctl: everything a person types. */
 #include "ctl/command.h"
+#include "sys/file.h"
 
 #include <unistd.h>
 
@@ -7,6 +8,7 @@ int main(int argc, char **argv)
 {
     struct output out;
     struct error err = ERROR_INIT;
+    file_open_standard();
     output_ignore_pipe_signal();
     output_init(&out, STDOUT_FILENO);
     int status = commands_main(&out, argc, argv);

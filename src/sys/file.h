@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* For the start of main: opens /dev/null in place of each of the descriptors 0, 1 and 2 that is closed. Else a lock, a
+ * socket or a record would get that number, and what is meant for people would be written into it. */
+void file_open_standard(void);
+
 enum file_sync { FILE_NO_SYNC, FILE_SYNC }; /* FILE_SYNC: on the disk before it returns, name included */
 
 /* The file holds the old bytes or the new ones, never a part, whatever fails: written beside it under a temporary name,

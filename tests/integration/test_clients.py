@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from guarded import wait_for
+from guarded import CTL, PYTHON, wait_for
 from kldump_programs import Control, ControlError
 
 
@@ -33,3 +33,88 @@ def test_a_refused_dump_does_not_take_the_dump_from_its_holder(place, standin):
     assert seal["expected"]["own_request_ids"] == ["mine-0"]
     place.ctl("stop", "t")
     run.exits_with(0)
+
+
+def test_a_pause_joined_by_a_stop_is_answered_with_the_seal(place, standin):
+    run = place.run(standin).armed()
+    run.start_dump("dec")
+    pause = place.start([CTL, "pause", "t"], stdout=subprocess.PIPE, text=True)
+    wait_for(lambda: run.status()["state"] != "dumping")
+    place.ctl("stop", "t", "--now")
+    text, _ = pause.communicate(timeout=30)
+    assert "dec" in text
+    run.exits_with(0)
+
+
+SLOW_VERSION = """#!/bin/sh
+echo $$ > "$HOME/version.pid"
+exec sleep 100
+"""
+
+
+def test_interrupt_while_the_version_is_asked(place, standin):
+    """Nothing of the run is left, the helper program neither, and the status is that of an interruption."""
+    slow = place.folder / "slow/python3"
+    slow.parent.mkdir()
+    slow.write_text(SLOW_VERSION)
+    slow.chmod(0o755)
+    command = [str(slow), *place.command(standin)[1:]]
+    run = place.run(standin, command=command, terminal=True)
+    wait_for((place.folder / "version.pid").exists)
+    wait_for(lambda: (place.folder / "version.pid").read_text().strip())
+    run.type("\x03")
+    output = run.exits_with(130, 10)
+    assert "interrupted before the server was started" in output
+    assert sorted(path.name for path in run.folder.iterdir()) == ["lock"]
+
+
+@pytest.mark.parametrize("closed", ["", "0", "01", "012", "2"])
+def test_closed_standard_descriptors(place, standin, closed):
+    """What is meant for people goes nowhere then, and above all into no file or socket of the guard."""
+    program = f"import os,sys\n[os.close(int(fd)) for fd in {closed!r}]\nos.execv(sys.argv[1], sys.argv[1:])"
+    arguments = ["run", "--name", "t", "--dir", place.folder / "d", "--floor", "64M", "--", *place.command(standin)]
+    place.before = [PYTHON, "-c", program]
+    run = place.run(standin, arguments=arguments, directory=place.folder / "d")
+    place.before = []
+    run.armed()
+    server = run.status()["pid"]
+    assert sorted(int(fd) for fd in os.listdir(f"/proc/{server}/fd"))[:3] == [0, 1, 2]
+    assert os.readlink(f"/proc/{server}/fd/0") == "/dev/null"
+    run.dump("dec", "--new", "2")
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    assert (run.folder / "lock").read_bytes() == b""
+    assert json.loads((run.directory / "dec.kldump.json").read_text())["complete"]
+
+
+def test_no_hang_up_under_nohup(place, standin):
+    place.before = ["nohup"]
+    run = place.run(standin)
+    place.before = []
+    run.armed()
+    run.process.send_signal(signal.SIGHUP)
+    run.dump("dec", "--new", "2")
+    assert run.status()["state"] == "armed"
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_a_removed_dump_folder_is_told(place, standin):
+    """The seal and the record's copy cannot be written: said on the terminal and in the record; the run ends all the same."""
+    run = place.run(standin).armed()
+    run.dump("dec", "--new", "2")
+    run.directory.rename(place.folder / "elsewhere")
+    place.ctl("stop", "t")
+    output = run.exits_with(0)
+    path = f"{run.directory}/t.kldump-run.json"
+    assert f"warning: cannot write {path}: No such file or directory" in output
+    assert any(path in event["text"] for event in run.record["events"])
+
+
+def test_a_full_standard_error_harms_nothing(place, standin):
+    with open("/dev/full", "wb") as full:
+        run = place.run(standin, output=full).armed()
+    run.dump("dec", "--new", "2")
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    assert sum("No space left on device" in event["text"] for event in run.record["events"]) == 1
