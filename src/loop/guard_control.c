@@ -61,10 +61,10 @@ static void reply_logs(struct guard *guard, struct control_request *request, uin
     buffer_fini(&text);
 }
 
-/* Answers the waiter if what it waits for is there or its time is over; true when answered. */
+/* Answers the waiter if what it waits for is there, its time is over or its client has gone; true when answered. */
 static bool try_answer(struct guard *guard, struct guard_waiter *waiter)
 {
-    bool late = guard_uptime_ms(guard) >= waiter->until_ms;
+    bool late = guard_uptime_ms(guard) >= waiter->until_ms || waiter->request->connection == NULL;
     bool ended = guard->run.state == RUN_ENDED;
     switch (waiter->request->method) {
     case CONTROL_WAIT:

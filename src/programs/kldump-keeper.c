@@ -474,5 +474,6 @@ int main(int argc, char **argv)
         /* Then CMD's folder stays in use; nothing else depends on it. */
     }
     run(&state);
+    kill_tree_fini(&state.tree);
     return 0;
 }
