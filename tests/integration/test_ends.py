@@ -16,7 +16,7 @@ def test_stop_in_order(place, server):
     """An open dump is sealed, the server ends by TERM, the record lies beside the dump, and nothing else is left."""
     run = place.run(server).armed()
     run.dump("dec", "--new", "2")
-    run.start_dump("open")
+    run.start_dump("open").kill()  # a server waits for its clients before it ends
     done = place.ctl("stop", "t")
     assert done.stdout.startswith("t: stopped") and "open: complete" in done.stdout
     output = run.exits_with(0)
@@ -51,7 +51,7 @@ def test_stop_now(place, server):
 
 def test_one_interrupt_seals_and_stops(place, server):
     run = place.run(server, terminal=True).armed()
-    run.start_dump("dec")
+    run.start_dump("dec").kill()
     run.type("\x03")
     output = run.exits_with(130)
     assert "once more kills at once" in output
@@ -75,7 +75,7 @@ def test_two_interrupts_kill(place, server):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["TERM", "HUP"])
 def test_term_and_hang_up_are_orderly_stops(place, standin, number):
     run = place.run(standin).armed()
-    run.start_dump("dec")
+    run.start_dump("dec").kill()
     run.process.send_signal(number)
     run.exits_with(130)
     assert json.loads((run.directory / "dec.kldump.json").read_text())["complete"]
