@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 enum {
@@ -198,6 +200,8 @@ static int run(const struct command *command, struct output *out, int argc, char
     if (operands.count != 1)
         return command_usage_error(command, "name the folder of one experiment");
 
+    if (expect != NULL && strcmp(expect, "-") == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a guard's: its audit is of no use to anybody without it */
     struct error err = ERROR_INIT;
     struct audit_expected expected = {0};
     struct audit audit;

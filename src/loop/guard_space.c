@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Rehearsed on a child that holds nothing; a server has gigabytes to unmap, so four times that, and never less than 5
- * ms. (Dying processes write nothing: SIGKILL ends a write between two pages.) */
+/* Rehearsed on a child that holds nothing; a server has gigabytes to unmap, so twice that, and never less than 5 ms.
+ * (Dying processes write nothing: SIGKILL ends a write between two pages.) */
 static const uint64_t least_kill_ns = 5000000;
 
 static void read_space(void *context, struct space_reading *ret_reading)

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 import pytest
-from guarded import CTL, PYTHON, wait_for
+from guarded import CTL, PYTHON, children_of, is_alive, title_of, wait_for
 from kldump_programs import Control, ControlError
 
 
@@ -118,3 +118,17 @@ def test_a_full_standard_error_harms_nothing(place, standin):
     place.ctl("stop", "t")
     run.exits_with(0)
     assert sum("No space left on device" in event["text"] for event in run.record["events"]) == 1
+
+
+def test_an_audit_ends_with_its_guard(place, standin):
+    """It reads a large dump for minutes; when its guard is killed nothing of the run may go on."""
+    run = place.run(standin).armed()
+    run.start_dump("dec")
+    wait_for(lambda: sum(1 for _ in (run.directory / "dec").iterdir()) > 3000)
+    pause = place.start([CTL, "pause", "t"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    audit = wait_for(lambda: [pid for pid in children_of(run.pid) if " check " in title_of(pid)], 60)[0]
+    os.kill(audit, signal.SIGSTOP)
+    run.process.kill()
+    run.dies_within()
+    assert not is_alive(audit)
+    pause.wait(10)
