@@ -153,6 +153,7 @@ struct run {
     struct server_judgement judgement;
     bool was_armed;
     struct server_answer before, after, probe; /* evidence of the probe */
+    bool probe_open;                           /* its folder may be there */
     /* the experiment that is open or was sealed last */
     char experiment[SERVER_NAME_MAX]; /* "" while none is open */
     char seal_experiment[SERVER_NAME_MAX];

@@ -32,6 +32,8 @@ static void finish(struct run_context *c)
         run_reply(c, run->pause_request[i], ERROR_STATE, "run %s ended: %s", run->settings.name, run->message);
     run->dump_request = 0;
     run->pausers = 0;
+    if (run->outcome != RUN_OUTCOME_VERIFY_FAILED) /* then the files may show why */
+        run_start_discard(c);
     run_enter(c, RUN_ENDED, STEP_NONE);
     run_note(c, run->outcome == RUN_OUTCOME_COMPLETED || run->outcome == RUN_OUTCOME_STOPPED ? RUN_INFO : RUN_ERROR,
              RUN_NOTE_END, "%s%s%s", run_outcome_name(run->outcome), run->message[0] != '\0' ? ": " : "", run->message);

@@ -71,6 +71,7 @@ void run_start_answer_warming(struct run_context *c);
 void run_start_answer_verifying(struct run_context *c);
 void run_start_judged(struct run_context *c);
 void run_start_tick(struct run_context *c);
+void run_start_discard(struct run_context *c); /* the probe's folder, if it may be there */
 
 /* run_dump.c */
 void run_dump_asked(struct run_context *c);

@@ -260,6 +260,7 @@ void run_start_answer_verifying(struct run_context *c)
         break;
     case VERIFY_BEFORE:
         run->before = *answer;
+        run->probe_open = true;
         run_ask(c, VERIFY_ENABLE, SERVER_ENABLE, run->settings.probe_experiment);
         break;
     case VERIFY_ENABLE:
@@ -285,6 +286,16 @@ void run_start_answer_verifying(struct run_context *c)
     }
 }
 
+void run_start_discard(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (!run->probe_open)
+        return;
+    run->probe_open = false;
+    struct run_effect *effect = run_add(c, RUN_DO_DISCARD);
+    text_copy(effect->name, sizeof effect->name, run->settings.probe_experiment);
+}
+
 void run_start_judged(struct run_context *c)
 {
     struct run *run = c->run;
@@ -296,8 +307,7 @@ void run_start_judged(struct run_context *c)
         run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
         return;
     }
-    struct run_effect *effect = run_add(c, RUN_DO_DISCARD);
-    text_copy(effect->name, sizeof effect->name, run->settings.probe_experiment);
+    run_start_discard(c);
     run_note(c, run->judgement.verdict == SERVER_LIMITED ? RUN_WARN : RUN_INFO, RUN_NOTE_NOTE, "%s%s",
              run->judgement.verdict == SERVER_LIMITED ? "limited: " : "", run->judgement.text);
     run->was_armed = true;

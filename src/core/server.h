@@ -101,7 +101,7 @@ struct server_command {
     char *interpreter; /* the python that CMD uses, or with `is_script` the console script that names it; NULL for a
                           wrapper; owned */
     bool is_script;
-    uint16_t port;     /* from the arguments, else the server's default */
+    uint16_t port; /* from the arguments, else the server's default */
     bool port_given;
     bool https;
     char *host;         /* from the arguments or NULL; owned */

@@ -135,6 +135,26 @@ static void test_interrupt_seals_then_kills(void **state)
     expect_end(RUN_OUTCOME_STOPPED, STATUS_INTERRUPTED);
 }
 
+/* Whatever ends a run while it is verified, the probe's files go; only where they failed to prove are they kept. */
+static void test_probe_that_is_cut_short_is_discarded(void **state)
+{
+    (void)state;
+    for (int e = 0; e < 3; e++) {
+        static const enum run_event_kind kinds[] = {RUN_EVENT_INTERRUPT, RUN_EVENT_FLOOR, RUN_EVENT_EXITED};
+        run_world_reach(&world, RUN_VERIFYING);
+        while (world.asked[SERVER_PROBE] == 0)
+            run_world_settle(&world, 1);
+        run_world_step(&world, run_world_event(&world, kinds[e]));
+        run_world_settle(&world, 100);
+        assert_int_equal(world.run.state, RUN_ENDED);
+        assert_int_equal(world.done[RUN_DO_DISCARD], 1);
+    }
+    run_world_reach(&world, RUN_LOADING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    run_world_settle(&world, 100);
+    assert_int_equal(world.done[RUN_DO_DISCARD], 0);
+}
+
 static void test_start_timeout(void **state)
 {
     (void)state;
@@ -393,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_floor_in_each_state),
         cmocka_unit_test(test_floor_upgrades_a_stop_under_way),
         cmocka_unit_test(test_interrupt_seals_then_kills),
+        cmocka_unit_test(test_probe_that_is_cut_short_is_discarded),
         cmocka_unit_test(test_start_timeout),
         cmocka_unit_test(test_term_ignored),
         cmocka_unit_test(test_kill_that_does_not_help),
