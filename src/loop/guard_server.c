@@ -39,11 +39,23 @@ static void on_bytes(enum output_stream stream, const char *data, size_t length,
         sink_append(guard->sink, stream == OUTPUT_STDOUT ? guard->out_target : guard->err_target, data, length);
 }
 
-static void on_line(enum output_stream stream, const char *text, size_t length, void *user)
+/* A server prints its arguments. Its own log shows what it will; from there no key may get into events and records.
+ * (What is shorter than six characters is no secret, and masking it could spoil the lines that mean something.) */
+static void hide(char *text, const char *key)
+{
+    size_t length = key != NULL ? strlen(key) : 0;
+    for (char *at = text; length >= 6 && (at = strstr(at, key)) != NULL; at += length)
+        memset(at, '*', length);
+}
+
+static void on_line(enum output_stream stream, const char *said, size_t length, void *user)
 {
     (void)stream;
     struct guard *guard = user;
     char clean[512];
+    char *text = memory_copy_n(said, length);
+    hide(text, guard->plan.command.api_key);
+    hide(text, guard->plan.command.generate_key);
     text_clean(text, length, clean, sizeof clean);
     list_add(&guard->last_lines, clean);
     if (guard->last_lines.count > LAST_LINES)
@@ -52,6 +64,7 @@ static void on_line(enum output_stream stream, const char *text, size_t length, 
     guard->server->read_line(text, length, &line);
     if (line.kind != SERVER_LINE_NOTHING)
         guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_LINE, .line = &line});
+    free(text);
 }
 
 /* ---- the keeper ---- */

@@ -132,3 +132,16 @@ def test_an_audit_ends_with_its_guard(place, standin):
     run.dies_within()
     assert not is_alive(audit)
     pause.wait(10)
+
+
+def test_the_key_in_the_last_lines_of_a_failed_start(place, standin):
+    """The server prints its arguments, and its last lines go into the record, which is copied beside the dumps."""
+    key = "correct-horse-battery"
+    run = place.run(standin, flags=["--api-key", key], faults="exit-loading")
+    output = run.exits_with(81)
+    shown = [line for line in output.splitlines() if line.startswith("kldump:")]
+    assert any("server_args=" in line for line in shown), shown
+    assert key in run.log
+    assert not [line for line in shown if key in line]
+    assert key not in (run.folder / "record.json").read_text()
+    assert key not in (run.directory / "t.kldump-run.json").read_text()
