@@ -248,6 +248,7 @@ static void close_services(struct guard *guard)
 {
     if (guard->watcher != NULL)
         watcher_close(guard->watcher, 1000, NULL, NULL);
+    guard->watcher = NULL;
     guard_check_fini(guard);
     if (guard->transfers != NULL)
         transfers_close(guard->transfers, NULL, NULL);
@@ -278,10 +279,10 @@ static void end(struct guard *guard)
     guard_report_record(guard);
     guard_report_copy(guard);
     guard_control_end(guard);
-    close_services(guard);
     sink_flush(guard->dump_sink, flush_ms);
     if (guard_report_problems(guard))
-        guard_report_record(guard);
+        guard_report_record(guard); /* while there is a watcher to be asked */
+    close_services(guard);
     sink_free(guard->sink, flush_ms);
     sink_free(guard->dump_sink, 0);
 }
