@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BUSY_BYTES = 256 * 1024 };                     /* read, copied and printed in well under a heartbeat */
 static const uint64_t check_limit_ms = 30 * 60000ull; /* a million files on a slow disk */
 
 /* ---- what the counters say ---- */
@@ -92,11 +93,9 @@ static void tell(struct guard *guard, bool ok)
                                    .text = guard->audit.reasons.count > 0 ? guard->audit.reasons.items[0] : NULL});
 }
 
-static void checked(const struct child_result *result, void *user)
+static void take_result(struct guard *guard, const struct child_result *result)
 {
-    struct guard *guard = user;
     struct error err = ERROR_INIT;
-    guard->child = NULL;
     forget_audit(guard);
     bool ran = result->exit_code == STATUS_DONE || result->exit_code == STATUS_INCOMPLETE;
     if (!ran || result->output_cut) {
@@ -110,6 +109,19 @@ static void checked(const struct child_result *result, void *user)
         ran = false;
     }
     tell(guard, ran && !result->output_cut);
+}
+
+static void checked(const struct child_result *result, void *user)
+{
+    struct guard *guard = user;
+    struct guard_busy busy;
+    bool large = result->output_length > BUSY_BYTES;
+    guard->child = NULL;
+    if (large)
+        guard_busy_begin(guard, &busy);
+    take_result(guard, result);
+    if (large)
+        guard_busy_end(&busy);
 }
 
 void guard_check_start(struct guard *guard, uint64_t number, const char *experiment, bool probe)
@@ -201,9 +213,10 @@ void guard_check_seal(struct guard *guard)
     json_set_string(versions, "sglang", guard->plan.version[0] != '\0' ? guard->plan.version : NULL);
     json_set_child(object, "expected", expected_tree(guard));
     if (guard->check_json != NULL)
-        json_set_child(object, "check", json_copy(guard->check_json));
+        json_set_child(object, "check", guard->check_json);
     else
         json_set_null(object, "check");
+    guard->check_json = NULL;
     struct buffer text;
     buffer_init(&text);
     json_print_pretty(object, &text);

@@ -14,6 +14,7 @@
 #include "sys/keeper.h"
 #include "sys/sink.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -156,6 +157,17 @@ void guard_plan_fini(struct guard_plan *plan);
 
 /* guard_effects.c: carries out one effect of the machine. */
 void guard_effects_do(struct guard *guard, const struct run_effect *effect);
+
+/* guard_busy.c: the heartbeat goes on while the loop works on something large. */
+struct guard_busy {
+    struct keeper *keeper;
+    pthread_mutex_t lock;
+    pthread_cond_t end;
+    pthread_t thread;
+    bool started, done;
+};
+void guard_busy_begin(struct guard *guard, struct guard_busy *busy);
+void guard_busy_end(struct guard_busy *busy);
 
 /* guard_check.c: the audit child; the seal. */
 void guard_check_start(struct guard *guard, uint64_t number, const char *experiment, bool probe);

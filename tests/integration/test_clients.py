@@ -1,11 +1,12 @@
 """Clients that get into each other's way, and guards that start and end in poor conditions: on the stand-in."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 
 import pytest
-from guarded import CTL, PYTHON, children_of, is_alive, title_of, wait_for
+from guarded import BUILD, CTL, PYTHON, children_of, is_alive, title_of, wait_for
 from kldump_programs import Control, ControlError
 
 
@@ -145,3 +146,36 @@ def test_the_key_in_the_last_lines_of_a_failed_start(place, standin):
     assert not [line for line in shown if key in line]
     assert key not in (run.folder / "record.json").read_text()
     assert key not in (run.directory / "t.kldump-run.json").read_text()
+
+
+# Beside the guard in place of kldumpctl: audits, and says of each pass what it says a hundred thousand times.
+LARGE_AUDIT = """#!/usr/bin/python3
+import json, subprocess, sys
+done = subprocess.run([{ctl!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+audit = json.loads(done.stdout)
+if "kldump-probe" not in sys.argv[-1]:
+    audit["passes"] = audit["passes"][:1] * 250000
+print(json.dumps(audit))
+sys.exit(done.returncode)
+"""
+
+
+def test_a_large_audit_is_no_silence(place, standin):
+    """The guard reads for seconds what was found in a quarter of a million passes: its keeper must not take it for dead."""
+    programs = place.folder / "programs"
+    programs.mkdir()
+    for name in ("kldump-run", "kldump-keeper"):
+        shutil.copy(BUILD / name, programs)
+    audit = programs / "kldumpctl"
+    audit.write_text(LARGE_AUDIT.format(ctl=str(CTL)))
+    audit.chmod(0o755)
+    place.before = [PYTHON, "-c", f"import os,sys\nos.execv({str(programs / 'kldump-run')!r}, ['kldump-run', *sys.argv[3:]])"]
+    run = place.run(standin)
+    place.before = []
+    run.armed()
+    run.dump("dec", "--new", "2", status=None)
+    assert run.wait_state("armed", 60).status()["seals"][0]["experiment"] == "dec"
+    assert len(json.loads((run.directory / "dec.kldump.json").read_text())["check"]["passes"]) == 250000
+    run.send("--new", "2")
+    place.ctl("stop", "t")
+    run.exits_with(0)
