@@ -92,6 +92,8 @@ enum server_line_kind {
 };
 struct server_line {
     enum server_line_kind kind;
+    uint16_t port; /* on which the server says it listens; 0: the line does not say */
+    bool https;    /* with `port` */
     char text[256];
 };
 

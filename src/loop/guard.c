@@ -144,9 +144,9 @@ static void tell_notes(struct guard *guard)
     buffer_init(&line);
     for (size_t i = 0; i < guard->plan.notes.count; i++) {
         const char *text = guard->plan.notes.items[i], *reason = strstr(text, ": ");
-        bool set = text_starts(text, "set "), first = i == 0;
-        buffer_text(&line, first ? "launch: " : set ? " " : ", ");
-        size_t skipped = set && !first ? strlen("set ") : 0;
+        bool more = i > 0 && text_starts(text, "set ") && text_starts(guard->plan.notes.items[i - 1], "set ");
+        buffer_text(&line, i == 0 ? "launch: " : more ? " " : ", ");
+        size_t skipped = more ? strlen("set ") : 0;
         buffer_append(&line, text + skipped, (reason != NULL ? (size_t)(reason - text) : strlen(text)) - skipped);
     }
     if (line.length > 0)

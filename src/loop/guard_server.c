@@ -48,6 +48,17 @@ static void hide(char *text, const char *key)
         memset(at, '*', length);
 }
 
+/* Where the arguments of a wrapper script do not say the port, the server's own line does. */
+static void take_port(struct guard *guard, const struct server_line *line)
+{
+    struct server_command *command = &guard->plan.command;
+    if (line->port == 0 || !command->is_wrapper || command->port_given)
+        return;
+    command->port = line->port;
+    command->port_given = true;
+    command->https = line->https;
+}
+
 static void on_line(enum output_stream stream, const char *said, size_t length, void *user)
 {
     (void)stream;
@@ -62,6 +73,7 @@ static void on_line(enum output_stream stream, const char *said, size_t length, 
         list_remove_first(&guard->last_lines);
     struct server_line line;
     guard->server->read_line(text, length, &line);
+    take_port(guard, &line);
     if (line.kind != SERVER_LINE_NOTHING)
         guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_LINE, .line = &line});
     free(text);
@@ -238,7 +250,7 @@ void guard_server_find_listener(struct guard *guard)
     guard->listener = RUN_LISTENER_NONE;
     if (listener_find(0, port, &tree.members, &found, &err) != ERROR_NONE) {
         guard_report_note(guard, RUN_WARN, RUN_NOTE_SERVER, err.message);
-    } else if (found.owner == LISTENER_FOREIGN) {
+    } else if (found.owner == LISTENER_FOREIGN && (!guard->plan.command.is_wrapper || guard->plan.command.port_given)) {
         seen_foreign(guard, &found);
     } else if (found.owner == LISTENER_OWN) {
         bool any = strcmp(found.address, "0.0.0.0") == 0 || strcmp(found.address, "::") == 0;

@@ -16,7 +16,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 64 * 1024, LAST_READS = 16 };
+/* libuv reads up to 32 times before it looks at anything else: small pieces, so that a server which prints as fast as
+ * it can does not hold up the heartbeat on a busy machine. LAST_READS of them are more than a pipe holds. */
+enum { READ_BYTES = 8 * 1024, LAST_READS = 16 };
 
 struct stream {
     struct output *output;

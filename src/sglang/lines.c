@@ -1,6 +1,7 @@
 #include "sglang/lines.h"
 
 #include "base/buffer.h"
+#include "base/number.h"
 #include "base/text.h"
 
 #include <ctype.h>
@@ -13,6 +14,7 @@ enum detail {
     DETAIL_NONE,
     DETAIL_REST, /* what follows the pattern */
     DETAIL_LINE, /* all of it */
+    DETAIL_PORT, /* nothing of it; the port becomes ret_line->port */
     DETAIL_FLAGS /* the names of flags that follow: their values may be keys */
 };
 
@@ -83,7 +85,7 @@ static const struct line_row {
     {"Running FlashInfer autotune", SERVER_LINE_STAGE, DETAIL_NONE, "tuning kernels"},
     {"Running warmup ", SERVER_LINE_STAGE, DETAIL_NONE, "warming up before the port opens"},
     {"Application startup complete", SERVER_LINE_STAGE, DETAIL_NONE, "opening the port"},
-    {"Uvicorn running on", SERVER_LINE_STAGE, DETAIL_NONE, "port open, warm-up request runs"},
+    {"Uvicorn running on", SERVER_LINE_STAGE, DETAIL_PORT, "port open, warm-up request runs"},
     {"SIGTERM received", SERVER_LINE_STAGE, DETAIL_NONE, "finishing requests before the end"},
     {"The server is fired up and ready to roll!", SERVER_LINE_READY, DETAIL_NONE, "ready, says the server"},
 };
@@ -150,6 +152,25 @@ static void fill(const struct line_row *row, const char *line, size_t length, co
     buffer_fini(&text);
 }
 
+/* "Uvicorn running on http://[::1]:30000 (Press CTRL+C to quit)" (0.5.10 to 0.5.23): the only place where a server that
+ * a wrapper script started tells its port. */
+static void read_port(const char *line, size_t length, struct server_line *ret_line)
+{
+    const char *address = find(line, length, "://");
+    if (address == NULL)
+        return;
+    size_t end = (size_t)(address - line) + strlen("://"), digits;
+    while (end < length && !isspace((unsigned char)line[end]))
+        end++;
+    for (digits = end; isdigit((unsigned char)line[digits - 1]); digits--)
+        ;
+    uint64_t port;
+    if (line[digits - 1] != ':' || number_scan(line + digits, end - digits, &port) == 0 || port > UINT16_MAX)
+        return;
+    ret_line->port = (uint16_t)port;
+    ret_line->https = address > line && address[-1] == 's';
+}
+
 void lines_read(const char *line, size_t length, struct server_line *ret_line)
 {
     *ret_line = (struct server_line){.kind = SERVER_LINE_NOTHING};
@@ -157,6 +178,8 @@ void lines_read(const char *line, size_t length, struct server_line *ret_line)
         const char *found = find(line, length, rows[i].pattern);
         if (found != NULL) {
             fill(&rows[i], line, length, found, ret_line);
+            if (rows[i].detail == DETAIL_PORT)
+                read_port(found, length - (size_t)(found - line), ret_line);
             return;
         }
     }

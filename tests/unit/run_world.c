@@ -193,7 +193,7 @@ void run_world_reach(struct run_world *world, enum run_state state)
 
 struct run_event run_world_event(struct run_world *world, enum run_event_kind kind)
 {
-    static const struct server_line line = {SERVER_LINE_CAUSE, "out of memory"};
+    static const struct server_line line = {.kind = SERVER_LINE_CAUSE, .text = "out of memory"};
     static struct server_answer answer = {.question = SERVER_STATE, .ok = true, .http_status = 200, .rank_count = 1};
     static const struct server_judgement judgement = {.verdict = SERVER_PROVEN, .text = "seen"};
     return (struct run_event){.kind = kind,

@@ -128,6 +128,22 @@ static void test_lines_of_two_streams(void **state)
     assert_int_equal(output_bytes(f->output), f->bytes.length);
 }
 
+/* A turn of the loop takes a bounded part of what is there: the heartbeat must not wait behind output. */
+static void test_turn_is_bounded(void **state)
+{
+    struct fixture *f = *state;
+    int writer = f->writers[OUTPUT_STDOUT];
+    fcntl(writer, F_SETFL, O_NONBLOCK);
+    if (fcntl(writer, F_SETPIPE_SZ, 1024 * 1024) < 1024 * 1024)
+        skip();
+    char *text = malloc(1024 * 1024);
+    memset(text, '\n', 1024 * 1024);
+    assert_int_equal(write(writer, text, 1024 * 1024), 1024 * 1024);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    assert_in_range(f->bytes.length, 1, 512 * 1024);
+    free(text);
+}
+
 static void test_long_line(void **state)
 {
     struct fixture *f = *state;
@@ -230,10 +246,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(test_lines_of_two_streams),      T(test_long_line),
-        T(test_line_of_exactly_the_limit), T(test_drain_after_the_end),
-        T(test_somebody_holds_the_pipe),   T(test_late_turn_loses_nothing),
-        T(test_close_from_a_line),         T(test_bad_descriptor),
+        T(test_lines_of_two_streams),      T(test_turn_is_bounded),     T(test_long_line),
+        T(test_line_of_exactly_the_limit), T(test_drain_after_the_end), T(test_somebody_holds_the_pipe),
+        T(test_late_turn_loses_nothing),   T(test_close_from_a_line),   T(test_bad_descriptor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

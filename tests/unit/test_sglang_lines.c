@@ -87,6 +87,31 @@ static void test_lines(void **state)
     }
 }
 
+static void test_port(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        unsigned port;
+        bool https;
+    } rows[] = {
+        {"INFO:     Uvicorn running on http://127.0.0.1:30000 (Press CTRL+C to quit)", 30000, false},
+        {"INFO:     Uvicorn running on https://[::1]:8443 (Press CTRL+C to quit)", 8443, true},
+        {"Uvicorn running on http://h:1", 1, false},
+        {"Uvicorn running on http://h:65536", 0, false},
+        {"Uvicorn running on http://h:", 0, false},
+        {"Uvicorn running on http://", 0, false},
+        {"Uvicorn running on unix socket /x", 0, false},
+        {"http://127.0.0.1:30000 is where nothing listens", 0, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct server_line line;
+        lines_read(rows[i].line, strlen(rows[i].line), &line);
+        if (line.port != rows[i].port || line.https != rows[i].https)
+            fail_msg("%s: port %u", rows[i].line, (unsigned)line.port);
+    }
+}
+
 static void test_no_secrets(void **state)
 {
     (void)state;
@@ -162,10 +187,8 @@ static void test_endings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_no_secrets),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_endings),
+        cmocka_unit_test(test_lines),   cmocka_unit_test(test_port),    cmocka_unit_test(test_no_secrets),
+        cmocka_unit_test(test_hostile), cmocka_unit_test(test_endings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
