@@ -117,6 +117,23 @@ def children_of(pid):
     return found
 
 
+def shared_memory():
+    """What a server that was killed leaves in /dev/shm: its own counters and the semaphores of multiprocessing."""
+    return {path for pattern in ("sem.mp-*", "sglang_loads_*") for path in Path("/dev/shm").glob(pattern)}
+
+
+def remove_shared_memory(paths):
+    """Those that no living process has mapped."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
+        with contextlib.suppress(OSError):
+            mapped += maps.read_text(errors="replace")
+    for path in paths:
+        if str(path) not in mapped:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
 # ---- dump files, read without torch
 
 class Reader(pickle.Unpickler):
@@ -210,6 +227,7 @@ class Place:
         self.runtime.mkdir(mode=0o700)
         self.ports, self.runs, self.others, self.mounts = [], [], [], []
         self.before = []  # what kldumpctl is started through
+        self.shared_memory = shared_memory()
 
     def environment(self, **more):
         """PATH, a language and nothing of the caller's that a server could read."""
@@ -293,6 +311,7 @@ class Place:
             run.close()
         for disk in self.mounts:
             subprocess.run(["umount", "-l", disk], check=False)
+        remove_shared_memory(shared_memory() - self.shared_memory)
         shutil.rmtree(self.folder, ignore_errors=True)
         return found
 
