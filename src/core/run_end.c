@@ -63,6 +63,9 @@ void run_end_orderly(struct run_context *c)
     struct run *run = c->run;
     run_enter(c, RUN_STOPPING, STOP_TERM);
     run_add(c, RUN_DO_TERM);
+    run_note(c, RUN_INFO, RUN_NOTE_STOP,
+             "TERM sent; requests that still run may end, for %llu s at most (--stop-timeout)",
+             (unsigned long long)(run->settings.stop_timeout_ms / 1000));
     run->limit_ns = c->now_ns + run->settings.stop_timeout_ms * RUN_MS;
 }
 
