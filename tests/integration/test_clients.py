@@ -1,9 +1,11 @@
 """Clients that get into each other's way, and guards that start and end in poor conditions: on the stand-in."""
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from guarded import BUILD, CTL, PYTHON, children_of, is_alive, title_of, wait_for
@@ -121,13 +123,19 @@ def test_a_full_standard_error_harms_nothing(place, standin):
     assert sum("No space left on device" in event["text"] for event in run.record["events"]) == 1
 
 
+def reads(pid, folder):
+    with contextlib.suppress(OSError):
+        return any(os.readlink(link).startswith(str(folder)) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
 def test_an_audit_ends_with_its_guard(place, standin):
     """It reads a large dump for minutes; when its guard is killed nothing of the run may go on."""
     run = place.run(standin).armed()
     run.start_dump("dec")
     wait_for(lambda: sum(1 for _ in (run.directory / "dec").iterdir()) > 3000)
     pause = place.start([CTL, "pause", "t"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    audit = wait_for(lambda: [pid for pid in children_of(run.pid) if " check " in title_of(pid)], 60)[0]
+    audit = wait_for(lambda: [pid for pid in children_of(run.pid) if " check " in title_of(pid) and reads(pid, run.directory)], 60)[0]
     os.kill(audit, signal.SIGSTOP)
     run.process.kill()
     run.dies_within()
