@@ -15,11 +15,11 @@ char *sibling_path(const char *name)
     char *slash = strrchr(own, '/'); /* " (deleted)" stands behind it */
     if (slash)
         *slash = '\0';
-    const char *folders[] = {slash ? own : NULL, KLDUMP_LIBEXECDIR, KLDUMP_BINDIR};
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        if (!folders[i])
-            continue;
-        char *path = memory_format("%s/%s", folders[i], name);
+    /* From bin or sbin to libexec/kldump and back, in a prefix that was moved; only then where it was installed to. */
+    static const char *const places[] = {"", "/../libexec/kldump", "/../../bin", KLDUMP_LIBEXECDIR, KLDUMP_BINDIR};
+    enum { RELATIVE = 3 };
+    for (size_t i = slash ? 0 : RELATIVE; i < sizeof places / sizeof places[0]; i++) {
+        char *path = memory_format("%s%s/%s", i < RELATIVE ? own : "", places[i], name);
         if (access(path, X_OK) == 0)
             return path;
         free(path);

@@ -1,9 +1,11 @@
 """Starts that are refused or fail, on both servers: the status, the values, the cause."""
 import os
+import shutil
 import signal
 import socket
 import subprocess
 
+import guarded
 import pytest
 from guarded import CTL, PYTHON, wait_for
 
@@ -198,6 +200,20 @@ def test_wrapper_script_that_keeps_a_shell(place, standin):
                       "echo after; sleep 1000\n")
     script.chmod(0o755)
     run = place.run(standin, command=[str(script), "--port", str(port)], options=["--stop-timeout", "1s"]).armed()
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_moved_prefix(place, standin, monkeypatch):
+    """The programs find each other from bin to libexec and back, wherever the prefix is now."""
+    programs = {"bin": ["kldumpctl"], "libexec/kldump": ["kldump-run", "kldump-keeper"]}
+    for folder, names in programs.items():
+        (place.folder / "moved" / folder).mkdir(parents=True)
+        for name in names:
+            shutil.copy(guarded.BUILD / name, place.folder / "moved" / folder)
+    monkeypatch.setattr(guarded, "CTL", place.folder / "moved/bin/kldumpctl")
+    run = place.run(standin)
+    run.armed().dump("dec", "--new", "2")
     place.ctl("stop", "t")
     run.exits_with(0)
 
