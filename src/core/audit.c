@@ -30,7 +30,10 @@ void audit_expected_fini(struct audit_expected *expected)
 
 struct audit_pass *audit_add_pass(struct audit *audit)
 {
-    audit->passes = memory_resize(audit->passes, audit->pass_count + 1, sizeof *audit->passes);
+    size_t count = audit->pass_count;
+    if ((count & (count - 1)) ==
+        0) /* full at each power of two: one by one would copy for ever with a million passes */
+        audit->passes = memory_resize(audit->passes, count > 0 ? 2 * count : 1, sizeof *audit->passes);
     struct audit_pass *pass = &audit->passes[audit->pass_count++];
     *pass = (struct audit_pass){0};
     return pass;
