@@ -66,7 +66,10 @@ static enum error_code take_lock(struct daemon *daemon, struct error *err)
     enum error_code code = file_lock(path, &daemon->lock_fd, err);
     free(path);
     if (code == ERROR_BUSY)
-        code = error_set(err, ERROR_EXISTS, "another kldumpd serves %s already", daemon->runtime);
+        code = error_set(err, ERROR_EXISTS,
+                         "another kldumpd serves %s already; where kldumpctl does not reach it, its socket was "
+                         "removed: end that one first",
+                         daemon->runtime);
     return code;
 }
 
