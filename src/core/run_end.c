@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t group_ms = 5000;       /* after TERM to the group */
+static const uint64_t group_most_ms =
+    5000; /* after TERM to the group: the last quarter of the stop timeout, at most this */
 static const uint64_t leftovers_ms = 2000;   /* for the children of a server that ended in order */
 static const uint64_t gone_limit_ms = 30000; /* after KILL: then the keeper itself must be taken for lost */
 
@@ -58,6 +59,13 @@ void run_end_fail(struct run_context *c, enum run_outcome outcome)
         kill_all(c);
 }
 
+/* The stop timeout is the whole time until KILL. */
+static uint64_t group_ms(const struct run *run)
+{
+    uint64_t quarter = run->settings.stop_timeout_ms / 4;
+    return quarter < group_most_ms ? quarter : group_most_ms;
+}
+
 void run_end_orderly(struct run_context *c)
 {
     struct run *run = c->run;
@@ -66,7 +74,7 @@ void run_end_orderly(struct run_context *c)
     run_note(c, RUN_INFO, RUN_NOTE_STOP,
              "TERM sent; requests that still run may end, for %llu s at most (--stop-timeout)",
              (unsigned long long)(run->settings.stop_timeout_ms / 1000));
-    run->limit_ns = c->now_ns + run->settings.stop_timeout_ms * RUN_MS;
+    run->limit_ns = c->now_ns + (run->settings.stop_timeout_ms - group_ms(run)) * RUN_MS;
 }
 
 /* An ordered stop from any living state. */
@@ -254,10 +262,10 @@ void run_end_tick(struct run_context *c)
     switch (run->step) {
     case STOP_TERM:
         run_note(c, RUN_WARN, RUN_NOTE_STOP, "the server did not end within %llu s of TERM: TERM to its whole group",
-                 (unsigned long long)(run->settings.stop_timeout_ms / 1000));
+                 (unsigned long long)((run->settings.stop_timeout_ms - group_ms(run)) / 1000));
         run_add(c, RUN_DO_TERM_GROUP);
         run->step = STOP_GROUP;
-        run->limit_ns = c->now_ns + group_ms * RUN_MS;
+        run->limit_ns = c->now_ns + group_ms(run) * RUN_MS;
         break;
     case STOP_GROUP:
         if (!run->exited)

@@ -309,6 +309,11 @@ static void on_dump(struct control_request *request, void *user)
                        experiment);
         return;
     }
+    if (text_starts(experiment, "kldump-")) {
+        control_refuse(request, ERROR_BAD_VALUE,
+                       "%s: names that begin with kldump- are for kldump itself; choose another", experiment);
+        return;
+    }
     struct error err = ERROR_INIT;
     struct list own = {0};
     if (json_optional_list(request->parameters, "own_request_ids", &own, &err) != ERROR_NONE) {
