@@ -42,18 +42,51 @@ static enum error_code own_runtime(char **ret_path, struct error *err)
     return code == ERROR_NOT_FOUND ? ERROR_NONE : code;
 }
 
-static enum error_code read_record(const char *folder, const char *name, struct json **ret_record, struct error *err)
+static enum error_code read_json(const char *path, struct json **ret_json, struct error *err)
 {
-    char *path = memory_format("%s/record.json", folder);
     struct buffer text;
     buffer_init(&text);
     enum error_code code = file_read(path, RECORD_MAX, &text, err);
-    if (code == ERROR_NOT_FOUND)
-        code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
-    else if (code == ERROR_NONE &&
-             json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, ret_record, err) != ERROR_NONE)
+    if (code == ERROR_NONE && json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, ret_json, err) != ERROR_NONE)
         code = error_prefix(err, "%s", path);
     buffer_fini(&text);
+    return code;
+}
+
+static bool same_text(const struct json *a, const struct json *b, const char *path)
+{
+    const char *x = NULL, *y = NULL;
+    return json_get_string(a, path, &x, NULL) == ERROR_NONE && json_get_string(b, path, &y, NULL) == ERROR_NONE &&
+           strcmp(x, y) == 0;
+}
+
+/* A runtime folder that was full when the run ended holds an older record; the copy beside the dump tells the end. */
+static void prefer_copy(const char *name, struct json **record)
+{
+    const char *state = NULL, *directory = NULL;
+    struct json *copy = NULL;
+    if (json_get_string(*record, "run.state", &state, NULL) != ERROR_NONE || strcmp(state, "ended") == 0 ||
+        json_get_string(*record, "run.dir", &directory, NULL) != ERROR_NONE)
+        return;
+    char *path = memory_format("%s/%s.kldump-run.json", directory, name);
+    if (read_json(path, &copy, NULL) == ERROR_NONE && same_text(copy, *record, "run.started_at") &&
+        same_text(copy, *record, "run.name")) {
+        json_free(*record);
+        *record = copy;
+    } else {
+        json_free(copy);
+    }
+    free(path);
+}
+
+static enum error_code read_record(const char *folder, const char *name, struct json **ret_record, struct error *err)
+{
+    char *path = memory_format("%s/record.json", folder);
+    enum error_code code = read_json(path, ret_record, err);
+    if (code == ERROR_NOT_FOUND)
+        code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
+    else if (code == ERROR_NONE)
+        prefer_copy(name, ret_record);
     free(path);
     return code;
 }

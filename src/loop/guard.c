@@ -124,9 +124,9 @@ void guard_watch_signals(struct guard *guard)
 
 static enum error_code start_sinks(struct guard *guard, struct error *err)
 {
-    enum error_code code = sink_new(0, &guard->sink, err);
+    enum error_code code = sink_new(0, 0600, &guard->sink, err);
     if (code == ERROR_NONE)
-        code = sink_new(0, &guard->dump_sink, err);
+        code = sink_new(0, 0666, &guard->dump_sink, err);
     if (code == ERROR_NONE)
         code = guard_log_start(guard, err);
     if (code != ERROR_NONE || guard->plan.from_daemon)

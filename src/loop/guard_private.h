@@ -21,7 +21,7 @@
 
 struct json;
 
-enum { GUARD_EVENTS_MAX = 1000, GUARD_HISTORY_MAX = 360, GUARD_SEALS_MAX = 256 };
+enum { GUARD_EVENTS_MAX = 1000, GUARD_HISTORY_MAX = 360, GUARD_SEALS_MAX = 128, GUARD_SEAL_REASONS = 3 };
 
 struct guard_event {
     uint64_t number; /* from 1 */

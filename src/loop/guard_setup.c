@@ -249,7 +249,6 @@ static enum error_code check_space(struct guard_plan *plan, struct error *err)
 /* The folder of the name; an older run's is taken over once nobody holds its lock. */
 static enum error_code take_run_folder(struct guard_plan *plan, const char *runtime, struct error *err)
 {
-    static const char *const leftovers[] = {"control", "record.json", "server.log", "server.log.1", "t"};
     plan->run_folder = runtime_run_folder(runtime, plan->settings.name);
     enum error_code code = file_make_private_folder(plan->run_folder, err);
     if (code != ERROR_NONE)
@@ -261,12 +260,19 @@ static enum error_code take_run_folder(struct guard_plan *plan, const char *runt
         return error_set(err, ERROR_EXISTS,
                          "a run named %s is live; choose another --name, or end it: kldumpctl stop %s",
                          plan->settings.name, plan->settings.name);
-    for (size_t i = 0; code == ERROR_NONE && i < sizeof leftovers / sizeof leftovers[0]; i++) {
+    return code;
+}
+
+/* What the older run of this name left goes only now that the new one is accepted. */
+static enum error_code clear_run_folder(struct guard_plan *plan, struct error *err)
+{
+    static const char *const leftovers[] = {"control", "record.json", "server.log", "server.log.1", "t"};
+    for (size_t i = 0; i < sizeof leftovers / sizeof leftovers[0]; i++) {
         char *path = memory_format("%s/%s", plan->run_folder, leftovers[i]);
         file_remove_all(path);
         free(path);
     }
-    return code;
+    return file_make_private_folder(plan->temporary, err);
 }
 
 static enum error_code open_run_folder(struct guard_plan *plan, struct error *err)
@@ -283,7 +289,7 @@ static enum error_code open_run_folder(struct guard_plan *plan, struct error *er
     plan->log_path = memory_format("%s/server.log", plan->run_folder);
     plan->temporary = memory_format("%s/t", plan->run_folder);
     plan->copy_path = memory_format("%s/%s.kldump-run.json", plan->directory, plan->settings.name);
-    return file_make_private_folder(plan->temporary, err);
+    return ERROR_NONE;
 }
 
 static enum error_code make_cookie(struct guard_plan *plan, struct error *err)
@@ -365,6 +371,8 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
         code = open_run_folder(plan, err);
     if (code == ERROR_NONE)
         code = prepare_command(guard, err);
+    if (code == ERROR_NONE)
+        code = clear_run_folder(plan, err);
     return code;
 }
 

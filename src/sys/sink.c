@@ -32,6 +32,7 @@ struct sink_job {
     struct sink_target *target;
     size_t length, capacity;
     char *data;
+    mode_t file_mode; /* of a replacement */
 };
 
 struct sink_target {
@@ -60,6 +61,7 @@ struct sink_lane {
 struct sink {
     pthread_mutex_t lock; /* of the two counts and the tables; writers are the add functions */
     size_t queue_bytes;
+    mode_t file_mode;
     struct sink_lane *lanes[SINK_LANES];
     unsigned lane_count;
     struct sink_target *targets[SINK_TARGETS];
@@ -105,7 +107,7 @@ static int sink_do(const struct sink_job *job, size_t *ret_written)
     if (job->path) {
         struct error err = ERROR_INIT;
         *ret_written = job->length;
-        if (file_replace(job->path, job->data, job->length, 0600, FILE_NO_SYNC, &err) == ERROR_NONE)
+        if (file_replace(job->path, job->data, job->length, job->file_mode, FILE_NO_SYNC, &err) == ERROR_NONE)
             return 0;
         *ret_written = 0;
         return err.system ? err.system : EIO;
@@ -227,10 +229,11 @@ static void sink_lane_push(struct sink_lane *lane, struct sink_job *job)
 
 /* ---- producers ---- */
 
-enum error_code sink_new(size_t queue_bytes, struct sink **ret_sink, struct error *err)
+enum error_code sink_new(size_t queue_bytes, mode_t file_mode, struct sink **ret_sink, struct error *err)
 {
     struct sink *sink = memory_new(sizeof *sink);
     pthread_mutex_init(&sink->lock, NULL);
+    sink->file_mode = file_mode;
     sink->queue_bytes = queue_bytes ? queue_bytes : SINK_QUEUE_BYTES;
     for (; sink->lane_count < SINK_LANE_FIRST_DESCRIPTOR; sink->lane_count++) {
         enum error_code code = sink_lane_new(sink->queue_bytes, &sink->lanes[sink->lane_count], err);
@@ -335,6 +338,7 @@ void sink_replace(struct sink *sink, const char *path, const void *data, size_t 
     } else {
         job = memory_new(sizeof *job);
         job->path = memory_copy(path);
+        job->file_mode = sink->file_mode;
         sink_lane_push(lane, job);
     }
     job->data = copy;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sink;
 
@@ -29,8 +30,9 @@ struct sink_state {
     size_t waiting_bytes;
 };
 
-/* `queue_bytes` 0: the default. ERROR_SYSTEM when a thread cannot be started. */
-enum error_code sink_new(size_t queue_bytes, struct sink **ret_sink, struct error *err);
+/* `queue_bytes` 0: the default. `file_mode`, less the umask: of the files that sink_replace makes. ERROR_SYSTEM when a
+ * thread cannot be started. */
+enum error_code sink_new(size_t queue_bytes, mode_t file_mode, struct sink **ret_sink, struct error *err);
 
 /* A target for sink_append. The descriptor stays the caller's and must outlive the sink; its flags are not changed.
  * When its reader is gone, bytes for it count as failed. ERROR_TOO_LARGE above SINK_TARGETS. */
@@ -44,7 +46,7 @@ enum error_code sink_add_log(struct sink *sink, const char *path, uint64_t bytes
 /* All of `data` or, when it does not fit, nothing of it: then false. */
 bool sink_append(struct sink *sink, int target, const void *data, size_t length);
 
-/* The file at `path` gets these bytes, atomically (file_replace, 0600, not synced), unless newer ones come before that.
+/* The file at `path` gets these bytes, atomically (file_replace, not synced), unless newer ones come before that.
  */
 void sink_replace(struct sink *sink, const char *path, const void *data, size_t length);
 

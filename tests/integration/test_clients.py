@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,55 @@ def test_a_large_audit_is_no_silence(place, standin):
     run.send("--new", "2")
     place.ctl("stop", "t")
     run.exits_with(0)
+
+
+def test_a_refused_rerun_keeps_the_record_of_the_run_before(place, standin):
+    run = place.run(standin).armed()
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    before = run.record
+    place.run(standin, flags=["--debug-tensor-dump-output-folder", "x"]).exits_with(80)
+    assert run.record == before
+    assert (run.folder / "server.log").exists()
+
+
+def test_names_of_kldump_are_no_experiments(place, standin):
+    run = place.run(standin).armed()
+    refused = place.ctl("dump", "t", "kldump-idle", status=2)
+    assert "kldump-" in refused.stderr
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_the_stop_timeout_is_the_whole_time_until_the_kill(place, standin):
+    run = place.run(standin, faults="ignore-term", options=["--stop-timeout", "2s"]).armed()
+    start = time.monotonic()
+    place.ctl("stop", "t")
+    assert 1.9 < time.monotonic() - start < 4
+    run.exits_with(0)
+
+
+def test_the_copy_tells_the_end_when_the_runtime_folder_is_full(place, standin):
+    """The last record does not fit: status takes what stands beside the dump."""
+    run = place.run(standin).armed()
+    old = run.folder / "record.json"
+    armed = json.loads(old.read_text())
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    old.write_text(json.dumps(armed))  # as a full disk leaves it
+    status = json.loads(place.ctl("status", "t", "--json").stdout)["runs"][0]
+    assert (status["state"], status["outcome"]) == ("ended", "stopped")
+    (run.directory / "t.kldump-run.json").unlink()
+    status = json.loads(place.ctl("status", "t", "--json").stdout)["runs"][0]
+    assert status["outcome"] == "guard-lost"
+
+
+def test_seals_can_be_read_by_who_may_read_the_dump(place, standin):
+    run = place.run(standin).armed()
+    run.dump("dec")
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert (run.directory / "dec.kldump.json").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (run.folder / "record.json").stat().st_mode & 0o777 == 0o600

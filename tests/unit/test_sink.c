@@ -62,7 +62,7 @@ static void test_log(void **state)
     struct buffer text;
     struct sink_log range;
     buffer_init(&text);
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_log(sink, path, 0, &target, NULL), ERROR_NONE);
     assert_true(sink_append(sink, target, "one\n", 4));
     assert_true(sink_append(sink, target, "two\n", 4));
@@ -95,7 +95,7 @@ static void test_log_rotation(void **state)
     buffer_init(&text);
     buffer_init(&all);
     assert_int_equal(file_replace(older, "of an earlier run", 17, 0600, FILE_NO_SYNC, NULL), ERROR_NONE);
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_log(sink, path, CAP, &target, NULL), ERROR_NONE);
     for (int i = 0; i < LINES; i++) {
         int length = snprintf(line, sizeof line, "line %d\n", i);
@@ -134,7 +134,7 @@ static void test_log_without_folder(void **state)
     struct sink_state counts;
     int target;
     char *below = in_folder("gone"), *path = in_folder("gone/server.log");
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_log(sink, path, 0, &target, NULL), ERROR_NONE);
     assert_true(sink_append(sink, target, "lost", 4));
     assert_true(sink_flush(sink, 3000));
@@ -162,7 +162,7 @@ static void test_replace(void **state)
     char *first = in_folder("record.json"), *second = in_folder("other.json"), line[32];
     struct buffer text;
     buffer_init(&text);
-    assert_int_equal(sink_new(1000, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(1000, 0600, &sink, NULL), ERROR_NONE);
     for (int i = 0; i <= 5000; i++) {
         snprintf(line, sizeof line, "number %d", i);
         sink_replace(sink, first, line, strlen(line));
@@ -193,7 +193,7 @@ static void test_stalled_reader(void **state)
     char *path = in_folder("record.json"), *log = in_folder("server.log"), piece[1000];
     memset(piece, 'x', sizeof piece);
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    assert_int_equal(sink_new(100000, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(100000, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_descriptor(sink, ends[1], &target, NULL), ERROR_NONE);
     assert_int_equal(sink_add_log(sink, log, 0, &log_target, NULL), ERROR_NONE);
     uint64_t start_ms = now_ms(), accepted = 0, refused = 0;
@@ -242,7 +242,7 @@ static void test_descriptor(void **state)
     char *piece = memory_new(300000), *copy = memory_new(300000);
     memset(piece, 'y', 300000);
     assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_descriptor(sink, ends[1], &target, NULL), ERROR_NONE);
     assert_true(sink_append(sink, target, piece, 300000));
     size_t length = 0;
@@ -275,7 +275,7 @@ static void test_hanging_end(void **state)
     int target, ends[2];
     char *piece = memory_new(300000);
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_descriptor(sink, ends[1], &target, NULL), ERROR_NONE);
     assert_true(sink_append(sink, target, piece, 300000));
     uint64_t start_ms = now_ms();
@@ -305,7 +305,7 @@ static void test_full_disk(void **state)
     int target;
     char *path = in_folder("server.log"), *record = in_folder("record.json"), *piece = memory_new(100000);
     memset(piece, 'z', 100000);
-    assert_int_equal(sink_new(0, &sink, NULL), ERROR_NONE);
+    assert_int_equal(sink_new(0, 0600, &sink, NULL), ERROR_NONE);
     assert_int_equal(sink_add_log(sink, path, 0, &target, NULL), ERROR_NONE);
     sink_replace(sink, record, "before", 6);
     assert_true(sink_flush(sink, 3000));
