@@ -176,7 +176,7 @@ class StandIn:
         link = place.folder / "bin/python3"
         if not link.is_symlink():
             link.parent.mkdir(exist_ok=True)
-            link.symlink_to(STANDIN)
+            link.symlink_to(place.standin)
         return link
 
     def model(self, _place):
@@ -227,6 +227,7 @@ class Place:
         self.runtime.mkdir(mode=0o700)
         self.ports, self.runs, self.others, self.mounts = [], [], [], []
         self.before = []  # what kldumpctl is started through
+        self.ctl_path, self.standin, self.client = CTL, STANDIN, SEND
         self.shared_memory = shared_memory()
 
     def environment(self, **more):
@@ -248,11 +249,19 @@ class Place:
 
     def ctl(self, *arguments, status=0, limit=120, **more):
         """One kldumpctl; its exit status must be STATUS (None: any)."""
-        done = subprocess.run([*self.before, CTL, *map(str, arguments)], env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
+        done = subprocess.run([*self.before, self.ctl_path, *map(str, arguments)], env=self.environment(), cwd=self.folder, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit, check=False, **more)
         if status is not None:
             assert done.returncode == status, f"kldumpctl {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def copy_programs(self):
+        """For a user who may not read the folder of the build."""
+        here = self.folder / "programs"
+        here.mkdir()
+        for path in (CTL, BUILD / "kldump-run", BUILD / "kldump-keeper", STANDIN, SEND):
+            shutil.copy(path, here)
+        self.ctl_path, self.standin, self.client = here / CTL.name, here / STANDIN.name, here / SEND.name
 
     def start(self, command, **options):
         """Another program of this test, in the background."""
@@ -329,7 +338,7 @@ class Run:
         arguments = arguments or ["run", "--name", name, "--dir", self.directory, "--floor", floor, *options, "--", *self.command]
         self.master = self.reader = None
         keywords = {"env": place.environment(**variables), "cwd": place.folder}
-        argv = [*place.before, str(CTL), *map(str, arguments)]
+        argv = [*place.before, str(place.ctl_path), *map(str, arguments)]
         if terminal:
             self.start_on_terminal(argv, keywords)
         else:
@@ -434,7 +443,7 @@ class Run:
 
     def dump(self, experiment, *client, status=0, options=()):
         """`kldumpctl dump`; with CLIENT arguments: around send.py with these."""
-        around = ["--", PYTHON, "-B", SEND, *client] if client else []
+        around = ["--", PYTHON, "-B", self.place.client, *client] if client else []
         return self.place.ctl("dump", self.name, experiment, *options, *around, status=status)
 
     def start_dump(self, experiment):

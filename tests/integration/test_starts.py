@@ -322,6 +322,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, to bec
 @needs_root
 def test_as_an_ordinary_user(place, standin):
     """No cgroup that it may write: the keeper alone guards, says so, and leaves nothing."""
+    place.copy_programs()
     standin.python(place)
     for path in (place.folder, place.runtime):
         os.chown(path, 65534, 65534)
