@@ -175,20 +175,27 @@ static void info(struct run_context *c)
     run_ask(c, VERIFY_IDLE, SERVER_LOAD, "");
 }
 
+/* Nothing else may run during the probe. A server that has just come up may not have counted yet: it is asked again
+ * too. */
 static void idle(struct run_context *c)
 {
     const struct server_answer *answer = c->event->answer;
-    if (answer->load_known && answer->requests > 0) {
-        if (past_limit(c)) {
-            run_message(
-                c,
-                "%llu requests by somebody else were still running after %llu s: the probe needs an idle server; "
-                "keep clients away until the run is armed",
-                (unsigned long long)answer->requests, (unsigned long long)(idle_limit_ms / 1000));
-            unproven(c, "idle server");
-            return;
-        }
+    bool is_idle = answer->ok && (!answer->load_known || answer->requests == 0);
+    if (!is_idle && !past_limit(c)) {
         run_retry(c, settle_ms);
+        return;
+    }
+    if (!answer->ok) {
+        run_message(c, "%s", answer->problem);
+        unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
+        return;
+    }
+    if (!is_idle) {
+        run_message(c,
+                    "%llu requests by somebody else were still running after %llu s: the probe needs an idle server; "
+                    "keep clients away until the run is armed",
+                    (unsigned long long)answer->requests, (unsigned long long)(idle_limit_ms / 1000));
+        unproven(c, "idle server");
         return;
     }
     if (!answer->load_known)
@@ -246,7 +253,7 @@ void run_start_answer_verifying(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
-    if (!answer->ok && run->step != VERIFY_FLUSH) {
+    if (!answer->ok && run->step != VERIFY_FLUSH && run->step != VERIFY_IDLE) {
         run_message(c, "%s", answer->problem);
         unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
         return;

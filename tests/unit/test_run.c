@@ -1,6 +1,7 @@
 /* The run machine: every state x event, and each path that an issue or a fact names, under a virtual clock. */
 #include "run_world.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -237,6 +238,35 @@ static void test_verify_failures(void **state)
     expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
 }
 
+static unsigned loads_to_spoil;
+
+static void spoil_first_loads(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    if (answer->question == SERVER_LOAD && loads_to_spoil > 0) {
+        loads_to_spoil--;
+        answer->ok = false;
+        snprintf(answer->problem, sizeof answer->problem, "an empty list");
+    }
+}
+
+/* SGLang 0.5.23, live: right after it is ready, the snapshot behind /v1/loads may still be empty. */
+static void test_a_load_that_is_not_counted_yet(void **state)
+{
+    (void)state;
+    loads_to_spoil = 3;
+    run_world_reach(&world, RUN_WARMING);
+    world.spoil = spoil_first_loads;
+    run_world_settle(&world, 200);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_int_equal(loads_to_spoil, 0);
+    loads_to_spoil = UINT_MAX;
+    run_world_reach(&world, RUN_WARMING);
+    world.spoil = spoil_first_loads;
+    expect_end(RUN_OUTCOME_VERIFY_FAILED, STATUS_UNVERIFIED);
+    assert_non_null(strstr(world.run.message, "an empty list"));
+}
+
 static void test_dump_refusals(void **state)
 {
     (void)state;
@@ -419,6 +449,7 @@ int main(void)
         cmocka_unit_test(test_term_ignored),
         cmocka_unit_test(test_kill_that_does_not_help),
         cmocka_unit_test(test_verify_failures),
+        cmocka_unit_test(test_a_load_that_is_not_counted_yet),
         cmocka_unit_test(test_dump_refusals),
         cmocka_unit_test(test_dump_enable_fails),
         cmocka_unit_test(test_holder_gone),
