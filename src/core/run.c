@@ -6,14 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const state_texts[] = {
-#define X(constant, name, text) text,
-#include "core/run_states.def"
-#undef X
-};
-
-static const char *const state_names[] = {
-#define X(constant, name, text) name,
+static const struct {
+    const char *name, *text;
+} states[] = {
+#define X(constant, name, text) {name, text},
 #include "core/run_states.def"
 #undef X
 };
@@ -83,8 +79,7 @@ void run_enter(struct run_context *c, enum run_state state, int step)
     struct run *run = c->run;
     if (run->state != state) {
         run->state = state;
-        run->state_ns = c->now_ns;
-        run_note(c, RUN_INFO, RUN_NOTE_STATE, "%s: %s", state_names[state], state_texts[state]);
+        run_note(c, RUN_INFO, RUN_NOTE_STATE, "%s: %s", states[state].name, states[state].text);
     }
     run->step = step;
     run->waiting = false;
@@ -187,19 +182,19 @@ static void refuse_dump(struct run_context *c)
     const struct run *run = c->run;
     if (run->state == RUN_DUMPING || run->state == RUN_SEALING)
         run_reply(c, c->event->number, ERROR_BUSY, "run %s is %s %s; end it first with: kldumpctl pause %s",
-                  run->settings.name, state_names[run->state], run->experiment, run->settings.name);
+                  run->settings.name, states[run->state].name, run->experiment, run->settings.name);
     else if (run->state < RUN_ARMED)
         run_reply(c, c->event->number, ERROR_STATE, "run %s is %s; wait for it with: kldumpctl wait %s --for armed",
-                  run->settings.name, state_names[run->state], run->settings.name);
+                  run->settings.name, states[run->state].name, run->settings.name);
     else
         run_reply(c, c->event->number, ERROR_STATE, "run %s is %s; start a new one", run->settings.name,
-                  state_names[run->state]);
+                  states[run->state].name);
 }
 
 static void refuse_pause(struct run_context *c)
 {
     run_reply(c, c->event->number, ERROR_STATE, "run %s is %s, not dumping: there is nothing to pause",
-              c->run->settings.name, state_names[c->run->state]);
+              c->run->settings.name, states[c->run->state].name);
 }
 
 /* ---- the machine: state x event ---- */
@@ -240,7 +235,6 @@ void run_init(struct run *run, const struct run_settings *settings, uint64_t now
     *run = (struct run){.settings = *settings,
                         .state = RUN_LAUNCHING,
                         .launched_ns = now_ns,
-                        .state_ns = now_ns,
                         .retry_ns = UINT64_MAX,
                         .limit_ns = UINT64_MAX,
                         .exit_code = -1,
@@ -268,11 +262,6 @@ void run_step(struct run *run, const struct run_event *event, uint64_t now_ns, s
     run->wake_ns = next_wake(run);
 }
 
-bool run_may_be_writing(const struct run *run)
-{
-    return run->experiment[0] != '\0' || (run->state == RUN_VERIFYING && run->step >= VERIFY_ENABLE);
-}
-
 int run_exit_status(const struct run *run)
 {
     if (run->outcome == RUN_OUTCOME_STOPPED && run->interrupted)
@@ -290,13 +279,13 @@ int run_exit_status(const struct run *run)
 
 const char *run_state_name(enum run_state state)
 {
-    return state_names[state];
+    return states[state].name;
 }
 
 enum run_state run_state_from_name(const char *name)
 {
     int state = 0;
-    while (state < RUN_STATES && strcmp(state_names[state], name) != 0)
+    while (state < RUN_STATES && strcmp(states[state].name, name) != 0)
         state++;
     return (enum run_state)state;
 }

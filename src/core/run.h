@@ -136,12 +136,12 @@ struct run {
     struct run_settings settings;
     enum run_state state;
     enum run_outcome outcome;
-    int step;                       /* position in the script of the state: run_internal.h */
-    uint64_t launched_ns, state_ns; /* when the run began, when the state was entered */
-    uint64_t wake_ns;               /* when a RUN_EVENT_TICK is due; UINT64_MAX: never */
-    uint64_t retry_ns, limit_ns;    /* next try and limit of the present step; UINT64_MAX: none */
-    uint64_t number;                /* of the last question or audit */
-    bool waiting;                   /* for the answer with that number */
+    int step;                    /* position in the script of the state: run_internal.h */
+    uint64_t launched_ns;        /* when the run began */
+    uint64_t wake_ns;            /* when a RUN_EVENT_TICK is due; UINT64_MAX: never */
+    uint64_t retry_ns, limit_ns; /* next try and limit of the present step; UINT64_MAX: none */
+    uint64_t number;             /* of the last question or audit */
+    bool waiting;                /* for the answer with that number */
     /* the server */
     int pid; /* 0: none yet */
     bool exited, gone;
@@ -158,7 +158,7 @@ struct run {
     char experiment[SERVER_NAME_MAX]; /* "" while none is open */
     char seal_experiment[SERVER_NAME_MAX];
     struct run_counts base; /* counters before it was enabled */
-    bool enabled_sent, quiet_once, counts_exact;
+    bool quiet_once, counts_exact;
     uint64_t failed_saves_base, failed_saves;
     enum run_sealed_by sealed_by;
     uint64_t dump_request; /* 0: none */
@@ -177,9 +177,6 @@ void run_step(struct run *run, const struct run_event *event, uint64_t now_ns, s
 
 /* The exit status of `kldumpctl run` (DESIGN 10): of an ended run. */
 int run_exit_status(const struct run *run);
-
-/* True while dumping is or may be on. */
-bool run_may_be_writing(const struct run *run);
 
 const char *run_state_name(enum run_state state);
 enum run_state run_state_from_name(const char *name); /* RUN_STATES when there is none */
