@@ -6,7 +6,7 @@ import time
 
 import pytest
 from conftest import KEY
-from guarded import CTL, PYTHON, SEND, dump_files, environment_of, integers_of, title_of, value_of
+from guarded import CTL, PYTHON, SEND, dump_files, environment_of, integers_of, title_of, value_of, wait_for
 
 FORCED = {"DUMPER_ENABLE": "0", "DUMPER_SERVER_PORT": "reuse", "DUMPER_NON_INTRUSIVE_MODE": "all",
           "DUMPER_ENABLE_OUTPUT_CONSOLE": "0", "PYTHONUNBUFFERED": "1", "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
@@ -127,7 +127,7 @@ def test_a_dump_whose_client_is_killed_is_switched_off(armed):
     armed.wait_state("dumping", 20)
     holder.kill()
     armed.wait_state("armed", 30)
-    assert (armed.directory / "held.kldump.json").exists()
+    wait_for((armed.directory / "held.kldump.json").exists, 5, "the seal, which a thread of its own writes")
     assert any("is gone: dumping is switched off" in event["text"] for event in armed.events())
 
 
