@@ -132,10 +132,8 @@ static enum error_code take(enum settings_id id, const char *origin, const char 
         break;
     case SETTINGS_TYPE_SIZE_OR_PERCENT:
         code = check_size(row, origin, text, &size, err);
-        if (code == ERROR_NONE) {
-            settings->floor = size;
-            settings->has_floor = true;
-        }
+        if (code == ERROR_NONE)
+            *(struct size *)field = size;
         break;
     case SETTINGS_TYPE_SIZE:
         code = check_size(row, origin, text, &size, err);
@@ -248,12 +246,14 @@ void settings_value(const struct settings *settings, enum settings_id id, struct
         buffer_text(out, path != NULL ? path : "");
         break;
     case SETTINGS_TYPE_SIZE_OR_PERCENT:
-        if (settings->has_floor)
-            add_size(out, &settings->floor);
+        size = *(const struct size *)field;
+        if (size.value > 0)
+            add_size(out, &size);
         break;
     case SETTINGS_TYPE_SIZE:
         size.value = *(const uint64_t *)field;
-        add_size(out, &size);
+        if (size.value > 0)
+            add_size(out, &size);
         break;
     case SETTINGS_TYPE_DURATION:
         buffer_format(out, "%" PRIu64 "ms", *(const uint64_t *)field);

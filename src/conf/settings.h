@@ -28,9 +28,11 @@ enum {
 
 struct settings {
     char name[65];
-    char *directory; /* as given (may be relative to the working folder); never NULL; owned */
-    struct size floor;
-    bool has_floor; /* false: the default of the filesystem */
+    char *directory;         /* as given (may be relative to the working folder); never NULL; owned */
+    struct size floor, soft; /* value 0: not given, to be worked out from the filesystem */
+    uint64_t budget_bytes;   /* 0: none */
+    uint64_t control_timeout_ms;
+    uint64_t blind_limit_ms;
     uint64_t start_timeout_ms;
     uint64_t stop_timeout_ms;
     uint64_t worst_rate_bytes_per_s;
@@ -68,8 +70,8 @@ void settings_random_name(uint64_t randomness, char *ret_name, size_t size);
 /* The options, one or more lines each, indented by two blanks, then what only the config file takes. */
 void settings_help(struct buffer *out);
 
-/* Stable name ("start_timeout") and present value as text that would be accepted again ("1800s", "20G"); "" for a floor
- * left to its default and for no config. */
+/* Stable name ("start_timeout") and present value as text that would be accepted again ("1800s", "20G"); "" for what
+ * was not given and has no default. */
 const char *settings_key(enum settings_id id);
 void settings_value(const struct settings *settings, enum settings_id id, struct buffer *out);
 

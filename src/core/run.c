@@ -30,7 +30,9 @@ static const char *const note_names[] = {
 };
 static const char *const level_names[] = {[RUN_INFO] = "info", [RUN_WARN] = "warn", [RUN_ERROR] = "error"};
 static const char *const sealed_by_names[] = {
-    [RUN_SEALED_BY_PAUSE] = "pause", [RUN_SEALED_BY_STOP] = "stop", [RUN_SEALED_BY_DEATH] = "death"};
+    [RUN_SEALED_BY_PAUSE] = "pause", [RUN_SEALED_BY_STOP] = "stop", [RUN_SEALED_BY_DEATH] = "death",
+    [RUN_SEALED_BY_LIMIT] = "limit", [RUN_SEALED_BY_SOFT] = "soft", [RUN_SEALED_BY_BUDGET] = "budget",
+    [RUN_SEALED_BY_OTHER] = "other"};
 
 /* ---- helpers of the handlers ---- */
 
@@ -165,6 +167,7 @@ static void line(struct run_context *c)
         run_note(c, RUN_INFO, RUN_NOTE_STAGE, "%s", said->text);
         break;
     case SERVER_LINE_CAUSE:
+    case SERVER_LINE_UNKNOWN_FLAG:
         text_copy(run->cause, sizeof run->cause, said->text);
         break;
     case SERVER_LINE_SAVE_FAILED:
@@ -223,6 +226,10 @@ static handler *const table[RUN_EVENTS][RUN_STATES] = {
     ROW(UNKILLABLE,  LIVING(run_end_unkillable),  ignore),
     ROW(KEEPER_LOST, LIVING(run_end_keeper_lost), ignore),
     ROW(LINE,        LIVING(line),                ignore),
+    ROW(SPACE,       LIVING(ignore),              ignore),
+    ROW(SURVEY,      LIVING(ignore),              ignore),
+    ROW(SUSPEND,     LIVING(ignore),              ignore),
+    ROW(RESUMED,     LIVING(ignore),              ignore),
     ROW(FLOOR,       LIVING(run_end_floor),       ignore),
     ROW(STOP,        LIVING(run_end_stop),        ignore),
     ROW(INTERRUPT,   LIVING(run_end_interrupt),   ignore),

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "core/server.h"
+#include "core/space.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,8 +45,13 @@ enum run_event_kind {
     RUN_EVENT_JUDGED,      /* answer to RUN_DO_CHECK of the probe: number, judgement */
     RUN_EVENT_AUDITED,     /* answer to RUN_DO_CHECK of an experiment: number, ok, complete, text = first reason */
     RUN_EVENT_TICK,        /* wake_ns has come */
-    RUN_EVENT_FLOOR,       /* the watcher pulled the trigger: text has the numbers */
-    RUN_EVENT_DUMP,        /* asked: number = request, text = experiment, force, hold, wait_idle_ms */
+    RUN_EVENT_FLOOR,       /* the trigger was pulled, or an own write found the disk full: text has the numbers */
+    RUN_EVENT_SPACE,       /* the level has changed: space (never FLOOR), text has the numbers or the reason;
+                              UNMEASURABLE: no reading has told anything for a while */
+    RUN_EVENT_SURVEY,      /* at most once a second: written_bytes, busy */
+    RUN_EVENT_SUSPEND,     /* Ctrl-Z: answered by RUN_DO_SUSPEND, or by a note that says why not */
+    RUN_EVENT_RESUMED,     /* we run again: number = ns for which we did not; free space has been read just before */
+    RUN_EVENT_DUMP,        /* asked: number = request, text = experiment, force, hold, wait_idle_ms, for_ms, passes */
     RUN_EVENT_PAUSE,       /* asked: number = request */
     RUN_EVENT_STOP,        /* asked: now; text = who */
     RUN_EVENT_INTERRUPT,   /* Ctrl-C, TERM or hang-up: the first stops in order, the second kills */
@@ -62,13 +68,21 @@ struct run_event {
     int pid, exit_code, signal;
     enum run_listener listener;
     bool ok, complete, now, force, hold;
+    bool again;             /* EXITED: the guard has another spelling of its flags to launch with; text says which */
+    bool busy;              /* SURVEY: a process of the run other than its main one has used the processor */
+    enum space_level space; /* SPACE */
+    uint64_t written_bytes; /* SURVEY: of all dumps of this run so far */
     uint64_t wait_idle_ms;
+    uint64_t for_ms, passes; /* DUMP: ends by itself after so long, after so many passes on each rank; 0: it does not */
     const struct server_line *line;
     const struct server_answer *answer;
     const struct server_judgement *judgement;
 };
 
 enum run_effect_kind {
+    RUN_DO_LAUNCH,        /* the server again, with the other spelling; nothing of the first try lives any more */
+    RUN_DO_SUSPEND,       /* freeze every process of the run, then stop ourselves; after SIGCONT: read free space,
+                             RUN_EVENT_RESUMED, then thaw (unless the machine has killed) */
     RUN_DO_FIND_LISTENER, /* who listens on the server's port? */
     RUN_DO_ASK,           /* number, question, name = experiment or request id */
     RUN_DO_CHECK,         /* number, name = experiment, probe: audit its folder against base and last */
@@ -128,9 +142,20 @@ struct run_settings {
     char probe_experiment[SERVER_NAME_MAX]; /* throw-away name of the probe */
     char probe_request[SERVER_NAME_MAX];    /* its request id */
     uint64_t start_timeout_ms, stop_timeout_ms;
+    uint64_t control_timeout_ms; /* counters unanswered for so long while nothing grows: control-lost */
+    uint64_t blind_limit_ms;     /* dumping on while free space cannot be read: killed after so long */
+    uint64_t budget_bytes;       /* of all dumps of the run; 0: none */
 };
 
-enum run_sealed_by { RUN_SEALED_BY_PAUSE, RUN_SEALED_BY_STOP, RUN_SEALED_BY_DEATH };
+enum run_sealed_by {
+    RUN_SEALED_BY_PAUSE,
+    RUN_SEALED_BY_STOP,
+    RUN_SEALED_BY_DEATH,
+    RUN_SEALED_BY_LIMIT,  /* --for, --passes */
+    RUN_SEALED_BY_SOFT,   /* free space at the soft level */
+    RUN_SEALED_BY_BUDGET, /* the byte budget is used up */
+    RUN_SEALED_BY_OTHER,  /* somebody else switched it off or changed it */
+};
 
 struct run {
     struct run_settings settings;
@@ -160,6 +185,16 @@ struct run {
     struct run_counts base; /* counters before it was enabled */
     bool quiet_once, counts_exact;
     uint64_t failed_saves_base, failed_saves;
+    bool external;         /* the dump that is on was switched on by somebody else: all limits hold for it */
+    bool revoked;          /* a reset has removed the hooks: the proofs are void, no dump can be had any more */
+    char disturbance[256]; /* what somebody did to the open or last dump; such a dump is never complete; "" nothing */
+    uint64_t for_end_ns, passes_end; /* when the dump ends by itself; UINT64_MAX: not so */
+    /* what bounds it */
+    enum space_level space;
+    char space_text[256];
+    uint64_t blind_since_ns;             /* while `space` is UNMEASURABLE */
+    uint64_t written_bytes, progress_ns; /* of the last survey; when anything grew last */
+    uint64_t unanswered_ns;              /* since when the counters have not been answered; 0: they are */
     enum run_sealed_by sealed_by;
     uint64_t dump_request; /* 0: none */
     uint64_t pause_request[RUN_PAUSERS_MAX];

@@ -85,10 +85,11 @@ void server_request_fini(struct server_request *request);
 /* What a line of the server's log means for the run. */
 enum server_line_kind {
     SERVER_LINE_NOTHING,
-    SERVER_LINE_STAGE,       /* the start has reached `text` ("loading weights"), for people */
-    SERVER_LINE_CAUSE,       /* a likely cause should the server end: `text` says it in words */
-    SERVER_LINE_SAVE_FAILED, /* a tensor was not saved */
-    SERVER_LINE_READY,       /* the server's own ready line: shown, never required */
+    SERVER_LINE_STAGE,        /* the start has reached `text` ("loading weights"), for people */
+    SERVER_LINE_CAUSE,        /* a likely cause should the server end: `text` says it in words */
+    SERVER_LINE_SAVE_FAILED,  /* a tensor was not saved */
+    SERVER_LINE_UNKNOWN_FLAG, /* the server does not know an argument: `text` has those that it names */
+    SERVER_LINE_READY,        /* the server's own ready line: shown, never required */
 };
 struct server_line {
     enum server_line_kind kind;
@@ -170,6 +171,13 @@ struct server_operations {
     /* The next older way to ask the same thing (a route that another release has), or false: used after a 404. */
     bool (*build_older)(enum server_question question, struct server_request *ret_request);
     void (*read_line)(const char *line, size_t length, struct server_line *ret_line);
+    /* After an end with SERVER_LINE_UNKNOWN_FLAG (`unknown`: its text): when a flag that prepare has added is among
+     * them and another release spells it differently, replaces it in argv and environment, and says in ret_note what is
+     * tried now. Each spelling is tried once: `tried` counts the launches so far. False: nothing else can be tried. */
+    bool (*respell)(const struct server_command *command, const char *unknown, unsigned tried, struct list *argv,
+                    struct list *environment, char *ret_note, size_t size);
+    /* Rank and dump_index of a dump file by its name alone; false for any other name. */
+    bool (*read_dump_name)(const char *name, uint64_t *ret_rank, uint64_t *ret_dump_index);
     /* Words for how the server ended: `exit_code` or `signal` (-1 where not), given the last SERVER_LINE_CAUSE or "".
      */
     void (*explain_exit)(int exit_code, int signal, const char *cause, char *ret_text, size_t size);

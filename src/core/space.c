@@ -70,7 +70,8 @@ static uint64_t next_interval(const struct space_policy *policy, uint64_t free_b
 void space_policy_look(struct space_policy *policy, const struct space_reading *reading,
                        struct space_decision *ret_decision)
 {
-    *ret_decision = (struct space_decision){SPACE_UNMEASURABLE, policy->limits.max_interval_ns, 0, UINT64_MAX};
+    *ret_decision = (struct space_decision){
+        .level = SPACE_UNMEASURABLE, .interval_ns = policy->limits.max_interval_ns, .ms_to_floor = UINT64_MAX};
     if (!reading->measurable) {
         /* What would be left if the worst writer had been at it since the last reading that told anything. */
         if (policy->last.at_ns != 0) {

@@ -3,7 +3,11 @@
  * The promise: free space never falls below `floor_bytes` through writers slower than `worst_rate_bytes_per_s`. A kill
  * is due at act_bytes = floor + worst_rate x (min_interval + kill_time): what such a writer can still write between the
  * last look that was fine, the next look, and everybody's death. Looks are timed so that the level cannot be reached
- * between two. */
+ * between two.
+ *
+ * Free inodes have a floor of their own, by the same rule with SPACE_WORST_FILES_PER_S; of bytes and inodes the graver
+ * level decides. On a filesystem whose figures lag behind memory, what is still to be written there (`pending_bytes`)
+ * counts as written. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,11 +18,21 @@ struct space_reading {
     bool measurable; /* false: the filesystem gave no usable figures (0 blocks, an error); never "full", never "plenty"
                       */
     uint64_t total_bytes;
-    uint64_t free_bytes; /* what an ordinary user may still write */
+    uint64_t free_bytes;    /* what an ordinary user may still write, as the filesystem says */
+    uint64_t pending_bytes; /* in memory and not yet counted there; 0 where the figures do not lag */
+    bool inodes_counted;
+    uint64_t total_inodes, free_inodes;
+    bool read_only; /* nothing can be written any more */
 };
+
+enum { SPACE_WORST_FILES_PER_S = 200000 }; /* made by anybody; a tmpfs takes about half of it on one core */
 
 struct space_limits {
     uint64_t floor_bytes;
+    uint64_t floor_inodes; /* 0: not looked at */
+    uint64_t soft_bytes;   /* dumping is to be switched off; 0: no such level */
+    uint64_t warn_bytes;   /* somebody is to be told; 0: no such level */
+    uint64_t soft_hold_ns; /* how long free space must have been at or below soft_bytes */
     uint64_t worst_rate_bytes_per_s;
     uint64_t kill_time_ns; /* measured by a rehearsal, with a margin */
     uint64_t min_interval_ns, max_interval_ns;
@@ -26,7 +40,9 @@ struct space_limits {
 
 enum space_level {
     SPACE_FINE,
-    SPACE_FLOOR,        /* at or below act_bytes: kill (after reading once more) */
+    SPACE_WARN,         /* at or below warn_bytes */
+    SPACE_SOFT,         /* at or below soft_bytes for soft_hold_ns, or the filesystem went read-only */
+    SPACE_FLOOR,        /* at or below act_bytes or act_inodes: kill (after reading once more) */
     SPACE_UNMEASURABLE, /* this reading says nothing */
 };
 
@@ -35,6 +51,7 @@ struct space_decision {
     uint64_t interval_ns;      /* until the next look */
     uint64_t rate_bytes_per_s; /* net shrinking of free space over the last seconds; 0 when it grows or is not known */
     uint64_t ms_to_floor;      /* at that rate; UINT64_MAX when the rate is 0 */
+    bool by_inodes;            /* the level is that of the inodes */
 };
 
 enum { SPACE_WINDOW = 8 };

@@ -226,9 +226,9 @@ static enum error_code check_space(struct guard_plan *plan, struct error *err)
                          plan->directory, type);
     plan->total_bytes = space.total_bytes;
     plan->free_at_start_bytes = space.free_bytes;
-    plan->floor_bytes = plan->settings.has_floor ? size_bytes(&plan->settings.floor, space.total_bytes)
+    plan->floor_bytes = plan->settings.floor.value > 0 ? size_bytes(&plan->settings.floor, space.total_bytes)
                                                  : space_default_floor(space.total_bytes);
-    if (!plan->settings.has_floor && strcmp(type, "tmpfs") == 0 && space.total_bytes < small_tmpfs_bytes)
+    if (plan->settings.floor.value == 0 && strcmp(type, "tmpfs") == 0 && space.total_bytes < small_tmpfs_bytes)
         return error_set(
             err, ERROR_SPACE,
             "%s is a tmpfs of %s; a dump fills that in a second: give another --dir, or say what must stay "

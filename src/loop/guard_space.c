@@ -94,8 +94,11 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
 {
     uint64_t margin_ns = 2 * kill_ns > least_kill_ns ? 2 * kill_ns : least_kill_ns;
     struct watcher_options options = {
-        .limits = {guard->plan.floor_bytes, guard->plan.settings.worst_rate_bytes_per_s, margin_ns, 1000000,
-                   1000000000},
+        .limits = {.floor_bytes = guard->plan.floor_bytes,
+                   .worst_rate_bytes_per_s = guard->plan.settings.worst_rate_bytes_per_s,
+                   .kill_time_ns = margin_ns,
+                   .min_interval_ns = 1000000,
+                   .max_interval_ns = 1000000000},
         .read = read_space,
         .read_context = guard,
         .changed = changed,

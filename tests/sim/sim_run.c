@@ -277,7 +277,8 @@ static void look(struct world *w)
 {
     /* The promise holds for readings that tell something; one that does not comes while there is room. */
     bool blind = w->free_bytes > w->policy.act_bytes + GIB && chance(w, 1);
-    struct space_reading reading = {w->now_ns, !blind, 1000 * GIB, w->free_bytes};
+    struct space_reading reading = {
+        .at_ns = w->now_ns, .measurable = !blind, .total_bytes = 1000 * GIB, .free_bytes = w->free_bytes};
     struct space_decision decision;
     space_policy_look(&w->policy, &reading, &decision);
     w->look_ns = w->now_ns + decision.interval_ns;
@@ -312,8 +313,18 @@ static void turn(struct world *w)
 
 static void begin(struct world *w, uint64_t seed)
 {
-    static const struct run_settings settings = {"sim", "probe", "probe", 600000, 20000};
-    static const struct space_limits limits = {20 * GIB, 10 * GIB, 6 * MS, 1 * MS, 1000 * MS};
+    static const struct run_settings settings = {.name = "sim",
+                                                 .probe_experiment = "probe",
+                                                 .probe_request = "probe",
+                                                 .start_timeout_ms = 600000,
+                                                 .stop_timeout_ms = 20000,
+                                                 .control_timeout_ms = 60000,
+                                                 .blind_limit_ms = 10000};
+    static const struct space_limits limits = {.floor_bytes = 20 * GIB,
+                                               .worst_rate_bytes_per_s = 10 * GIB,
+                                               .kill_time_ns = 6 * MS,
+                                               .min_interval_ns = 1 * MS,
+                                               .max_interval_ns = 1000 * MS};
     *w = (struct world){.seed = seed, .random = seed, .now_ns = 1000 * MS, .alive = true, .dead_ns = UINT64_MAX};
     w->look_ns = w->now_ns;
     run_init(&w->run, &settings, w->now_ns);

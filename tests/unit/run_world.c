@@ -8,7 +8,13 @@
 
 #include <cmocka.h>
 
-static const struct run_settings settings = {"t", "kldump-probe-1", "kldump-1", 600000, 10000};
+static const struct run_settings settings = {.name = "t",
+                                             .probe_experiment = "kldump-probe-1",
+                                             .probe_request = "kldump-1",
+                                             .start_timeout_ms = 600000,
+                                             .stop_timeout_ms = 10000,
+                                             .control_timeout_ms = 60000,
+                                             .blind_limit_ms = 10000};
 
 void run_world_init(struct run_world *world)
 {

@@ -62,7 +62,7 @@ static void test_defaults(void **state)
     assert_int_equal(o.settings.start_timeout_ms, 30 * 60 * 1000);
     assert_int_equal(o.settings.stop_timeout_ms, 60 * 1000);
     assert_true(o.settings.worst_rate_bytes_per_s == 10ull << 30);
-    assert_false(o.settings.has_floor);
+    assert_true(o.settings.floor.value == 0 && o.settings.soft.value == 0 && o.settings.budget_bytes == 0);
     assert_null(o.settings.config);
     char name[65], directory[100];
     settings_random_name(0x123456, name, sizeof name);
@@ -81,7 +81,7 @@ static void test_arguments(void **state)
     assert_int_equal(o.rest, 7);
     assert_string_equal(o.settings.name, "t");
     assert_string_equal(o.settings.directory, "d=1");
-    assert_true(o.settings.has_floor && o.settings.floor.percent && o.settings.floor.value == 5000);
+    assert_true(o.settings.floor.percent && o.settings.floor.value == 5000);
     assert_int_equal(o.settings.stop_timeout_ms, 2000);
     settings_fini(&o.settings);
 }

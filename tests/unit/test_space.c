@@ -12,11 +12,16 @@
 #define MIB (1ull << 20)
 #define MS  1000000ull
 
-static const struct space_limits limits = {20 * GIB, 10 * GIB, 5 * MS, 1 * MS, 1000 * MS};
+static const struct space_limits limits = {.floor_bytes = 20 * GIB,
+                                           .worst_rate_bytes_per_s = 10 * GIB,
+                                           .kill_time_ns = 5 * MS,
+                                           .min_interval_ns = 1 * MS,
+                                           .max_interval_ns = 1000 * MS};
 
 static struct space_decision look(struct space_policy *policy, uint64_t at_ns, uint64_t free_bytes)
 {
-    struct space_reading reading = {at_ns, true, 1000 * GIB, free_bytes};
+    struct space_reading reading = {
+        .at_ns = at_ns, .measurable = true, .total_bytes = 1000 * GIB, .free_bytes = free_bytes};
     struct space_decision decision;
     space_policy_look(policy, &reading, &decision);
     return decision;
@@ -81,7 +86,7 @@ static void test_unmeasurable(void **state)
     (void)state;
     struct space_policy policy;
     space_policy_init(&policy, &limits);
-    struct space_reading nothing = {1, false, 0, 0};
+    struct space_reading nothing = {.at_ns = 1};
     struct space_decision decision;
     space_policy_look(&policy, &nothing, &decision);
     assert_int_equal(decision.level, SPACE_UNMEASURABLE);
