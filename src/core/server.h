@@ -171,9 +171,10 @@ struct server_operations {
     /* The next older way to ask the same thing (a route that another release has), or false: used after a 404. */
     bool (*build_older)(enum server_question question, struct server_request *ret_request);
     void (*read_line)(const char *line, size_t length, struct server_line *ret_line);
-    /* After an end with SERVER_LINE_UNKNOWN_FLAG (`unknown`: its text): when a flag that prepare has added is among
-     * them and another release spells it differently, replaces it in argv and environment, and says in ret_note what is
-     * tried now. Each spelling is tried once: `tried` counts the launches so far. False: nothing else can be tried. */
+    /* After an end with SERVER_LINE_UNKNOWN_FLAG (`unknown`: its text): when all flags that it names are ones that
+     * prepare has added and another release spells them differently, replaces them in argv and environment, and says in
+     * ret_note what is tried now. Each spelling is tried once: `tried` counts the launches so far. False: nothing else
+     * can be tried. */
     bool (*respell)(const struct server_command *command, const char *unknown, unsigned tried, struct list *argv,
                     struct list *environment, char *ret_note, size_t size);
     /* Rank and dump_index of a dump file by its name alone; false for any other name. */

@@ -174,3 +174,13 @@ enum error_code dump_name_parse(const char *file_name, struct dump_name *ret_nam
     *ret_name = name;
     return ERROR_NONE;
 }
+
+bool dump_name_read(const char *file_name, uint64_t *ret_rank, uint64_t *ret_dump_index)
+{
+    struct dump_name name;
+    if (dump_name_parse(file_name, &name, NULL) != ERROR_NONE)
+        return false;
+    *ret_rank = name.rank;
+    *ret_dump_index = name.dump_index;
+    return true;
+}

@@ -63,3 +63,6 @@ bool dump_name_is_candidate(const char *file_name);
 /* Parses; the result points into `file_name`. ERROR_FORMAT with what is wrong: a tag that is missing or out of order, a
  * number with a sign or leading zeros or beyond 2^63 - 1 (rank: 2^32 - 1), an empty name. */
 enum error_code dump_name_parse(const char *file_name, struct dump_name *ret_name, struct error *err);
+
+/* As `read_dump_name` of struct server_operations. */
+bool dump_name_read(const char *file_name, uint64_t *ret_rank, uint64_t *ret_dump_index);

@@ -27,7 +27,7 @@ static const struct line_row {
 } rows[] = {
     {"skip the tensor", SERVER_LINE_SAVE_FAILED, DETAIL_LINE, "a tensor was not saved"},
 
-    {"unrecognized arguments:", SERVER_LINE_CAUSE, DETAIL_FLAGS,
+    {"unrecognized arguments:", SERVER_LINE_UNKNOWN_FLAG, DETAIL_FLAGS,
      "this SGLang does not know an argument (another release spells it otherwise)"},
     {"error: ambiguous option:", SERVER_LINE_CAUSE, DETAIL_FLAGS, "a shortened argument fits several flags"},
     {"error: the following arguments are required:", SERVER_LINE_CAUSE, DETAIL_FLAGS, "arguments are missing"},

@@ -10,6 +10,7 @@ libsglang_a_SOURCES = \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \
     src/sglang/questions.c src/sglang/questions.h \
+    src/sglang/respell.c src/sglang/respell.h \
     src/sglang/settings.c src/sglang/settings.h \
     src/sglang/sglang.c src/sglang/sglang.h \
     src/sglang/versions.c src/sglang/versions.h

@@ -2,9 +2,11 @@
 
 #include "sglang/answers.h"
 #include "sglang/command.h"
+#include "sglang/dump_name.h"
 #include "sglang/lines.h"
 #include "sglang/probe.h"
 #include "sglang/questions.h"
+#include "sglang/respell.h"
 #include "sglang/settings.h"
 
 const struct server_operations sglang_operations = {
@@ -15,6 +17,8 @@ const struct server_operations sglang_operations = {
     .read = answers_read,
     .build_older = questions_build_older,
     .read_line = lines_read,
+    .respell = respell_try,
+    .read_dump_name = dump_name_read,
     .explain_exit = lines_explain_exit,
     .judge_probe = probe_judge,
     .redact = command_redact,

@@ -18,6 +18,16 @@ static const struct versions_spelling spellings[] = {
 };
 enum { SPELLINGS = sizeof spellings / sizeof spellings[0] };
 
+size_t versions_spelling_count(void)
+{
+    return SPELLINGS;
+}
+
+const struct versions_spelling *versions_spelling_at(size_t index)
+{
+    return &spellings[index];
+}
+
 static bool part(const char **text, unsigned int *ret_part)
 {
     uint64_t value = 0;

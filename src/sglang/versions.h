@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct versions_number {
     unsigned int major, minor, patch;
@@ -17,6 +18,10 @@ struct versions_spelling {
 
 /* The first release whose dumper has hooks; nothing can be proven with an older one. */
 extern const struct versions_number versions_oldest;
+
+/* All spellings there have been, oldest first: what can be tried when the release is not known. */
+size_t versions_spelling_count(void);
+const struct versions_spelling *versions_spelling_at(size_t index);
 
 /* Finds the first number of the form A.B.C in `text` ("0.5.12.post1", "sglang version: 0.6.0.dev3+gabc"). */
 bool versions_parse(const char *text, struct versions_number *ret_number);

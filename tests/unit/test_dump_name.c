@@ -156,11 +156,24 @@ static void every_byte(void **state)
             }
 }
 
+static void rank_and_index(void **state)
+{
+    (void)state;
+    uint64_t rank = 7, index = 7;
+    assert_true(dump_name_read("step=3___rank=1___dump_index=17___name=x.pt", &rank, &index));
+    assert_int_equal(rank, 1);
+    assert_int_equal(index, 17);
+    assert_false(dump_name_read("step=3___rank=2___name=x.pt", &rank, &index));
+    assert_false(dump_name_read("notes.txt", &rank, &index));
+    assert_int_equal(rank, 1);
+    assert_int_equal(index, 17);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts),   cmocka_unit_test(slots),      cmocka_unit_test(core_names),
-        cmocka_unit_test(refused), cmocka_unit_test(every_byte),
+        cmocka_unit_test(refused), cmocka_unit_test(every_byte), cmocka_unit_test(rank_and_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static void test_lines(void **state)
     } rows[] = {
         {"[Dumper, rank=0, t=1.5] Observe error=basic_ios::clear: iostream error when saving data, skip the tensor",
          SERVER_LINE_SAVE_FAILED, "iostream error"},
-        {"sglang serve: error: unrecognized arguments: --disable-piecewise-cuda-graph", SERVER_LINE_CAUSE,
+        {"sglang serve: error: unrecognized arguments: --disable-piecewise-cuda-graph", SERVER_LINE_UNKNOWN_FLAG,
          "does not know an argument (another release spells it otherwise): --disable-piecewise-cuda-graph"},
         {"launch_server.py: error: argument --port: invalid int value: 'x'", SERVER_LINE_CAUSE,
          "refused its arguments: --port"},
@@ -147,7 +147,7 @@ static void test_hostile(void **state)
     memset(big, '-', sizeof big);
     memcpy(big, "unrecognized arguments: ", 24);
     lines_read(big, sizeof big, &line);
-    assert_int_equal(line.kind, SERVER_LINE_CAUSE);
+    assert_int_equal(line.kind, SERVER_LINE_UNKNOWN_FLAG);
 }
 
 static void test_endings(void **state)
