@@ -6,13 +6,13 @@
 #include "base/text.h"
 #include "json/json.h"
 #include "loop/clock.h"
+#include "sys/dump_folder.h"
 #include "sys/file.h"
 #include "sys/listener.h"
 #include "sys/runtime.h"
 #include "sys/sibling.h"
 #include "sys/space.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -143,37 +143,18 @@ static void ask_version(struct guard *guard)
 
 /* ---- the dump folder ---- */
 
-/* What kldump itself or a sealed dump leaves in a dump folder. */
-static bool is_ours(int folder_fd, const char *name)
-{
-    if (text_ends(name, ".kldump.json") || text_ends(name, ".kldump-run.json") || text_starts(name, "kldump-probe-"))
-        return true;
-    char seal[SERVER_NAME_MAX + 16];
-    return text_is_name(name) && snprintf(seal, sizeof seal, "%s.kldump.json", name) > 0 &&
-           faccessat(folder_fd, seal, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
-}
-
 static enum error_code refuse_foreign_files(const struct guard_plan *plan, struct error *err)
 {
-    int fd = fcntl(plan->directory_fd, F_DUPFD_CLOEXEC, 3);
-    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
-    if (folder == NULL)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", plan->directory);
-    enum error_code code = ERROR_NONE;
-    for (struct dirent *entry; code == ERROR_NONE && (entry = readdir(folder)) != NULL;) {
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || is_ours(fd, name))
-            continue;
-        char shown[80];
-        text_clean(name, strlen(name), shown, sizeof shown);
-        code = error_set(
-            err, ERROR_EXISTS,
-            "dump folder %s holds '%s', which is no sealed dump of kldump; a dump beside foreign files mixes runs: "
-            "give an empty folder with --dir",
-            plan->directory, shown);
-    }
-    closedir(folder);
-    return code;
+    char foreign[80];
+    enum error_code code = dump_folder_foreign(plan->directory_fd, foreign, sizeof foreign, err);
+    if (code != ERROR_NONE)
+        return error_prefix(err, "dump folder %s", plan->directory);
+    if (foreign[0] == '\0')
+        return ERROR_NONE;
+    return error_set(err, ERROR_EXISTS,
+                     "dump folder %s holds '%s', which is no sealed dump of kldump; a dump beside foreign files mixes "
+                     "runs: give an empty folder with --dir",
+                     plan->directory, foreign);
 }
 
 /* mkdir -p, with the usual mode. */
@@ -227,7 +208,7 @@ static enum error_code check_space(struct guard_plan *plan, struct error *err)
     plan->total_bytes = space.total_bytes;
     plan->free_at_start_bytes = space.free_bytes;
     plan->floor_bytes = plan->settings.floor.value > 0 ? size_bytes(&plan->settings.floor, space.total_bytes)
-                                                 : space_default_floor(space.total_bytes);
+                                                       : space_default_floor(space.total_bytes);
     if (plan->settings.floor.value == 0 && strcmp(type, "tmpfs") == 0 && space.total_bytes < small_tmpfs_bytes)
         return error_set(
             err, ERROR_SPACE,

@@ -7,6 +7,7 @@ libsglang_a_SOURCES = \
     src/sglang/flags.c src/sglang/flags.h \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
+    src/sglang/needs.h \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \
     src/sglang/questions.c src/sglang/questions.h \

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -204,6 +205,41 @@ void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, str
         cgroup_set_none(ret_cgroup, why);
     free(name);
     free(scope);
+}
+
+/* cgroup.kill came with Linux 5.14; the root has none to look for. */
+static bool cgroup_kernel_kills(void)
+{
+    struct utsname system;
+    unsigned major = 0, minor = 0;
+    return uname(&system) == 0 && sscanf(system.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 5 || (major == 5 && minor >= 14));
+}
+
+enum cgroup_kind cgroup_foresee(char *ret_text, size_t size)
+{
+    char own[CGROUP_PATH];
+    if (!cgroup_of(0, own, sizeof own)) {
+        snprintf(ret_text, size, "no cgroup of version 2 is mounted, or ours lies outside of it");
+        return CGROUP_NONE;
+    }
+    if (!cgroup_kernel_kills()) {
+        snprintf(ret_text, size, "this kernel is older than 5.14 and has no cgroup.kill");
+        return CGROUP_NONE;
+    }
+    bool writable = access(own, W_OK | X_OK) == 0;
+    int problem = errno;
+    snprintf(ret_text, size, "%s", own);
+    if (writable && cgroup_is_delegated(own))
+        return CGROUP_DELEGATED;
+    if (systemd_has_user_bus()) {
+        snprintf(ret_text, size, "systemd --user");
+        return CGROUP_SCOPE;
+    }
+    if (writable)
+        return CGROUP_OWN;
+    snprintf(ret_text, size, "%.300s: %s", own, strerror(problem));
+    return CGROUP_NONE;
 }
 
 bool cgroup_kill(const struct cgroup *cgroup)

@@ -32,6 +32,10 @@ bool cgroup_locate(const char *mountinfo, const char *membership, char *ret_path
  * fails: CGROUP_NONE says why in `guarantee`. */
 void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, struct cgroup *ret_cgroup);
 
+/* What cgroup_make would most likely do here; nothing is made. `ret_text`: the folder below which the leaf would be, or
+ * why there can be none. CGROUP_SCOPE: a user's systemd is there to be asked. */
+enum cgroup_kind cgroup_foresee(char *ret_text, size_t size);
+
 /* No cgroup, for this reason. */
 void cgroup_set_none(struct cgroup *cgroup, const char *why);
 

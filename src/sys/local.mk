@@ -5,6 +5,7 @@ libsys_a_SOURCES = \
     src/sys/audit_json.c src/sys/audit_json.h \
     src/sys/cgroup.c src/sys/cgroup.h \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
+    src/sys/dump_folder.c src/sys/dump_folder.h \
     src/sys/file.c src/sys/file.h \
     src/sys/keeper.c src/sys/keeper.h \
     src/sys/kill_tree.c src/sys/kill_tree.h \

@@ -55,13 +55,25 @@ static enum error_code runtime_check(enum runtime_use use, const char *path, con
     return code;
 }
 
-enum error_code runtime_directory(enum runtime_use use, char **ret_path, struct error *err)
+static char *runtime_trimmed(const char **ret_from)
 {
-    const char *from;
-    char *path = runtime_choose(&from);
+    char *path = runtime_choose(ret_from);
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
         path[--length] = '\0';
+    return path;
+}
+
+char *runtime_path(void)
+{
+    const char *from;
+    return runtime_trimmed(&from);
+}
+
+enum error_code runtime_directory(enum runtime_use use, char **ret_path, struct error *err)
+{
+    const char *from;
+    char *path = runtime_trimmed(&from);
     enum error_code code = runtime_check(use, path, from, err);
     if (code == ERROR_NONE)
         *ret_path = path;

@@ -11,5 +11,8 @@ enum runtime_use { RUNTIME_LOOK, RUNTIME_MAKE };
  * absolute path, or one that leaves no room for the socket of a run. `ret_path` is the caller's. */
 enum error_code runtime_directory(enum runtime_use use, char **ret_path, struct error *err);
 
+/* The path alone, whatever is there; owned by the caller. */
+char *runtime_path(void);
+
 /* RUNTIME/runs/NAME, whether it is there or not; `name` must be text_is_name. Owned by the caller. */
 char *runtime_run_folder(const char *runtime, const char *name);

@@ -38,7 +38,7 @@ void systemd_notify_stopping(const char *status)
 }
 
 /* sd_bus_open_user starts nothing, but tells a missing bus only by its own words. */
-static bool systemd_has_user_bus(void)
+bool systemd_has_user_bus(void)
 {
     if (getenv("DBUS_SESSION_BUS_ADDRESS"))
         return true;

@@ -1,0 +1,22 @@
+/* What a server takes of the machine besides memory and GPUs, and what it leaves. SGLang 0.5.23. Pure data. */
+#pragma once
+
+enum {
+    /* The soft limit of open files that each process sets for itself (srt/utils/common.py, set_ulimit); where the hard
+     * limit is lower it keeps what it was given. */
+    NEEDS_OPEN_FILES = 65535,
+    /* Below its TMPDIR: "/tmpXXXXXXXX", the sockets between its processes, and the longest that Python's
+     * multiprocessing makes there, "/pymp-XXXXXXXX/listener-XXXXXXXX". */
+    NEEDS_SOCKET_NAME = 12,
+    NEEDS_LONGEST_SOCKET_NAME = 32,
+    /* Of shared memory: segments of NCCL for each pair of ranks, and its own of some KiB. */
+    NEEDS_SHARED_MEMORY_MIB = 256,
+};
+
+/* One for each server in /dev/shm; left there when it is killed (srt/managers/load_snapshot.py). */
+#define NEEDS_SHARED_MEMORY_PREFIX "sglang_loads_"
+
+/* The dumper asks the kernel from which address this one would be reached, for the address of its control channel
+ * between ranks; without a route there it takes what the host name says, unless that is 127.0.0.1, and then none: the
+ * first control call hangs (srt/debug_utils/dumper.py, _get_local_ip_by_remote). Nothing is sent. */
+#define NEEDS_REMOTE_ADDRESS "8.8.8.8"
