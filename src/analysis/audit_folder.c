@@ -86,7 +86,9 @@ enum error_code audit_folder(const char *path, const struct audit_expected *expe
         if (work.folder_fd >= 0)
             check_presence(&work);
         audit_counters_check_steps(&work);
+        audit_ending_mark(&work);
         audit_signatures_check(&work);
+        audit_ending_tell(&work);
         audit_reasons_write(&work.reasons, &audit.reasons);
         audit.complete = audit.reasons.count == 0;
         audit_fini(ret_audit);

@@ -1,6 +1,9 @@
 #include "core/audit.h"
+#include "base/buffer.h"
 #include "base/memory.h"
+#include "base/text.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +21,7 @@ void audit_fini(struct audit *audit)
     list_fini(&audit->request_ids);
     list_fini(&audit->foreign_request_ids);
     free(audit->passes);
+    free(audit->usable);
     audit_init(audit);
 }
 
@@ -28,15 +32,49 @@ void audit_expected_fini(struct audit_expected *expected)
     *expected = (struct audit_expected){0};
 }
 
+/* Room for one more, doubled at each power of two: one by one would copy for ever with a million passes. */
+static void *grown(void *items, size_t count, size_t size)
+{
+    return (count & (count - 1)) == 0 ? memory_resize(items, count > 0 ? 2 * count : 1, size) : items;
+}
+
 struct audit_pass *audit_add_pass(struct audit *audit)
 {
-    size_t count = audit->pass_count;
-    if ((count & (count - 1)) ==
-        0) /* full at each power of two: one by one would copy for ever with a million passes */
-        audit->passes = memory_resize(audit->passes, count > 0 ? 2 * count : 1, sizeof *audit->passes);
+    audit->passes = grown(audit->passes, audit->pass_count, sizeof *audit->passes);
     struct audit_pass *pass = &audit->passes[audit->pass_count++];
     *pass = (struct audit_pass){0};
     return pass;
+}
+
+void audit_add_usable(struct audit *audit, uint64_t step)
+{
+    struct audit_steps *before = audit->usable_count > 0 ? &audit->usable[audit->usable_count - 1] : NULL;
+    if (before != NULL && step > 0 && before->last == step - 1) {
+        before->last = step;
+        return;
+    }
+    audit->usable = grown(audit->usable, audit->usable_count, sizeof *audit->usable);
+    audit->usable[audit->usable_count++] = (struct audit_steps){step, step};
+}
+
+const char *audit_usable_text(const struct audit *audit, char *buffer, size_t size)
+{
+    struct buffer text;
+    buffer_init(&text);
+    const struct audit_steps *first = audit->usable;
+    bool one = audit->usable_count == 1 && first->first == first->last;
+    buffer_text(&text, audit->usable_count == 0 ? "none" : one ? "step " : "steps ");
+    for (size_t i = 0; i < audit->usable_count && text.length < size; i++) {
+        const struct audit_steps *steps = &audit->usable[i];
+        buffer_format(&text, "%s%" PRIu64, i > 0 ? ", " : "", steps->first);
+        if (steps->last > steps->first)
+            buffer_format(&text, "-%" PRIu64, steps->last);
+    }
+    text_copy(buffer, size, text.data);
+    if (text.length >= size && size > 4)
+        text_copy(buffer + size - 4, 4, "...");
+    buffer_fini(&text);
+    return buffer;
 }
 
 const char *audit_phase_name(enum audit_phase phase)

@@ -29,6 +29,11 @@ struct audit_pass {
     uint32_t foreign;     /* request ids in it that are not in the expected list (0 when no list was given) */
 };
 
+/* Steps first..last. */
+struct audit_steps {
+    uint64_t first, last;
+};
+
 /* What the writer is known to have done between enable and disable, rank by rank; the audit is held against it. */
 struct audit_expected_rank {
     uint64_t index_from, index_to; /* dump_index of the first file - 1 and of the last file: exactly from+1 .. to */
@@ -51,6 +56,8 @@ struct audit {
     uint32_t layers; /* distinct layer numbers over all ranks: more than any pass has with pipeline parallelism */
     struct audit_pass *passes; /* by rank, then step */
     size_t pass_count;
+    struct audit_steps *usable; /* steps that are whole on every rank, in order; no two of them touch */
+    size_t usable_count;
     struct list request_ids;         /* in the order of first sight; at most 1024 are listed */
     struct list foreign_request_ids; /* at most 16 are listed */
 };
@@ -61,6 +68,12 @@ void audit_expected_fini(struct audit_expected *expected);
 
 /* Room for one more pass, zeroed. */
 struct audit_pass *audit_add_pass(struct audit *audit);
+
+/* Adds a step behind the usable ones. */
+void audit_add_usable(struct audit *audit, uint64_t step);
+
+/* "steps 4-7, 9", "step 4" or "none"; a text that does not fit ends in "...". */
+const char *audit_usable_text(const struct audit *audit, char *buffer, size_t size);
 
 /* "extend", "decode", "unknown", and back (AUDIT_UNKNOWN for any other word). */
 const char *audit_phase_name(enum audit_phase phase);

@@ -183,6 +183,9 @@ static void print_report(struct output *out, const struct audit *audit, const ch
                 "%" PRIu64 " files, %s; %" PRIu64 " rank%s, %" PRIu64 " step%s, %" PRIu32 " layer%s", audit->files,
                 size_text(audit->bytes, size), audit->ranks, audit->ranks == 1 ? "" : "s", audit->steps,
                 audit->steps == 1 ? "" : "s", audit->layers, audit->layers == 1 ? "" : "s");
+    char usable[200];
+    if (!audit->complete && audit->pass_count > 0)
+        output_pair(out, LABEL_WIDTH, "usable", OUTPUT_PLAIN, "%s", audit_usable_text(audit, usable, sizeof usable));
     print_ids(out, "requests", &audit->request_ids);
     print_ids(out, "foreign", &audit->foreign_request_ids);
     print_passes(out, audit);
@@ -237,7 +240,8 @@ const struct command command_check = {
             "Looks at every dump file of one experiment's folder: names, dump_index and step of each rank, sizes, the\n"
             "archive's end (a full disk leaves empty and cut files), request ids, and the marks that a replayed CUDA\n"
             "graph leaves. Nothing is unpickled, nothing is changed. When a run was guarded, what the server counted\n"
-            "is in EXP.kldump.json beside the folder, with the outcome of this check.\n"
+            "is in EXP.kldump.json beside the folder, with the outcome of this check. A dump that is not complete may\n"
+            "have usable steps: those that are whole on every rank.\n"
             "\n"
             "  --json           print one JSON object (schema kldump.check/1)\n"
             "  --expect FILE    what the writer counted, as JSON; '-' reads standard input:\n"

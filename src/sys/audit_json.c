@@ -75,6 +75,12 @@ struct json *audit_json_make(const struct audit *audit, const char *folder)
     json_set_u64(object, "files", audit->files);
     json_set_u64(object, "bytes", audit->bytes);
     write_coverage(json_set_object(object, "coverage"), audit);
+    struct json *usable = json_set_array(object, "usable_steps");
+    for (size_t i = 0; i < audit->usable_count; i++) {
+        struct json *steps = json_append_object(usable);
+        json_set_u64(steps, "first", audit->usable[i].first);
+        json_set_u64(steps, "last", audit->usable[i].last);
+    }
     json_set_list(object, "request_ids", &audit->request_ids);
     json_set_list(object, "foreign_request_ids", &audit->foreign_request_ids);
     struct json *passes = json_set_array(object, "passes");

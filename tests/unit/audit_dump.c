@@ -72,6 +72,12 @@ void audit_dump_expect(struct dump *dump, ...)
         fail_msg("unexpected reason '%s'", dump->audit.reasons.items[count]);
 }
 
+void audit_dump_usable(const struct dump *dump, const char *text)
+{
+    char found[200];
+    assert_string_equal(audit_usable_text(&dump->audit, found, sizeof found), text);
+}
+
 char *audit_dump_path(const struct dump *dump, uint64_t step, uint64_t index, const char *name, int layer)
 {
     char *file = dump_files_name(step, 0, index, name, layer);

@@ -31,6 +31,9 @@ void audit_dump_run(struct dump *dump);
 /* Audits; there must be exactly these reasons, each with the given part, in the order of the table. NULL ends. */
 void audit_dump_expect(struct dump *dump, ...);
 
+/* After audit_dump_run or audit_dump_expect: these steps are usable, as audit_usable_text says it. */
+void audit_dump_usable(const struct dump *dump, const char *text);
+
 /* The path of a file of rank 0 that is there; the caller frees. Deletes it; cuts it. */
 char *audit_dump_path(const struct dump *dump, uint64_t step, uint64_t index, const char *name, int layer);
 void audit_dump_remove(const struct dump *dump, uint64_t step, uint64_t index, const char *name, int layer);

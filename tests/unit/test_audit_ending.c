@@ -3,6 +3,7 @@
 #include "base/memory.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -13,6 +14,12 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+static int truncateat(int folder, const char *name)
+{
+    int fd = openat(folder, name, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    return fd < 0 ? -1 : close(fd);
+}
+
 /* A killed server: the pass after the last counter that was read may be a part. */
 static void killed(void **state)
 {
@@ -22,6 +29,7 @@ static void killed(void **state)
     audit_dump_pass(dump, 0, 8, 1, audit_dump_own);
     dump->ranks[0] = read;
     audit_dump_expect(dump, NULL); /* whole, as its files are those of earlier decode steps */
+    audit_dump_usable(dump, "steps 4-8");
     audit_dump_remove(dump, 8, 95, "non_intrusive__output.next_token_logits", -1);
     audit_dump_expect(
         dump,
@@ -32,6 +40,7 @@ static void killed(void **state)
     audit_dump_expect(dump, "whose last step is not whole: rank 0 step 8", NULL); /* the torn file is part of that */
     audit_dump_cut(dump, 7, 81, "non_intrusive__model.output", -1, 100);
     audit_dump_expect(dump, "cut short: step 7", "last step", NULL);
+    audit_dump_usable(dump, "steps 4-6");
 }
 
 static void killed_torn(void **state)
@@ -90,6 +99,7 @@ static void killed_other_phase(void **state)
     audit_dump_pass(dump, 0, 6, 7, other);
     dump->ranks[0] = read;
     audit_dump_expect(dump, "unlike every earlier extend step; usable: steps 4-5;", NULL);
+    audit_dump_usable(dump, "steps 4-5");
 }
 
 static void killed_between_ranks(void **state)
@@ -104,7 +114,113 @@ static void killed_between_ranks(void **state)
     struct audit_expected_rank read = dump->ranks[1];
     audit_dump_pass(dump, 1, 8, 1, audit_dump_own);
     dump->ranks[1] = read;
-    audit_dump_expect(dump, "last step is not whole: rank 0 ends with step 7, rank 1 with step 8;", NULL);
+    audit_dump_expect(
+        dump, "last step is not whole: rank 0 ends with step 7, rank 1 with step 8; usable: steps 4-7; the server",
+        NULL);
+    audit_dump_usable(dump, "steps 4-7");
+}
+
+/* The rank that came further is torn there: said of both, and the steps that are left are said once. */
+static void killed_between_ranks_and_torn(void **state)
+{
+    struct dump *dump = *state;
+    dump->expected.exact = false;
+    dump->expected.rank_count = 2;
+    audit_dump_pass(dump, 1, 4, 12, audit_dump_own);
+    for (uint64_t step = 5; step < 8; step++)
+        audit_dump_pass(dump, 1, step, 1, audit_dump_own);
+    struct audit_expected_rank read = dump->ranks[1];
+    dump_files_tensor(dump->folder, 8, 1, read.index_to + 1, "non_intrusive__inputs.0", -1, 8);
+    audit_dump_expect(
+        dump,
+        "last step is not whole (2): rank 1 step 8 has 1 file, unlike every earlier unknown step; usable: "
+        "steps 4-7, rank 0 ends with step 7, rank 1 with step 8; the server",
+        NULL);
+}
+
+/* Nothing was read after the dump was switched on: what is there is held against itself. */
+static void killed_before_a_counter_was_read(void **state)
+{
+    struct dump *dump = *state;
+    dump->expected.exact = false;
+    dump->ranks[0].index_to = dump->ranks[0].index_from;
+    dump->ranks[0].step_to = dump->ranks[0].step_from;
+    audit_dump_expect(dump, NULL);
+    audit_dump_usable(dump, "steps 4-7");
+    audit_dump_remove(dump, 7, 82, "non_intrusive__output.next_token_logits", -1);
+    audit_dump_expect(dump, "last step is not whole: rank 0 step 7 has 12 files", NULL);
+    audit_dump_usable(dump, "steps 4-6");
+}
+
+/* A new kind of step at the very end: it counts below the step that was read last, and not at it. */
+static void killed_new_kind(void **state)
+{
+    struct dump *dump = *state;
+    static const char *const other[] = {"own-2", NULL};
+    dump->expected.exact = false;
+    audit_dump_clear(dump);
+    dump->ranks[0].index_to = 30;
+    audit_dump_pass(dump, 0, 4, 12, audit_dump_own);
+    const struct dump_files_pass pass = {.step = 5, .layers = 1, .tokens = 5, .ids = other};
+    dump_files_pass(dump->folder, &pass, &dump->ranks[0].index_to);
+    dump->ranks[0].step_to = 6;
+    audit_dump_expect(dump, NULL);
+    audit_dump_usable(dump, "steps 4-5");
+    dump->ranks[0].step_to = 5;
+    audit_dump_expect(dump, "rank 0 step 5 has 11 files, unlike every earlier extend step; usable: step 4;", NULL);
+    dump->ranks[0].step_to = 6;
+    audit_dump_remove(dump, 5, 54, "non_intrusive__output.next_token_logits", -1);
+    audit_dump_expect(dump, "missing dump_index values: rank 0 dump_index 54;", NULL); /* it ended, and lost a file */
+    audit_dump_usable(dump, "step 4");
+}
+
+static void killed_without_files(void **state)
+{
+    struct dump *dump = *state;
+    dump->expected.exact = false;
+    audit_dump_clear(dump);
+    audit_dump_expect(dump, "ranks without files: rank 0 wrote 52 files in 4 steps", NULL);
+    audit_dump_usable(dump, "none");
+    dump->ranks[0].index_to = dump->ranks[0].index_from;
+    dump->ranks[0].step_to = dump->ranks[0].step_from;
+    audit_dump_expect(dump, "holds no dump file", NULL);
+    assert_int_equal(rmdir(dump->folder), 0);
+    audit_dump_expect(dump, "the folder does not exist", NULL);
+    audit_dump_usable(dump, "none");
+    assert_int_equal(mkdir(dump->folder, 0700), 0);
+}
+
+/* A full disk: empty files by the hundred, no gap, and lines in the log. The last step is one of them. */
+static void full_disk(void **state)
+{
+    struct dump *dump = *state;
+    for (uint64_t step = 8; step < 40; step++)
+        audit_dump_pass(dump, 0, step, 1, audit_dump_own);
+    DIR *folder = opendir(dump->folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+        if (strncmp(entry->d_name, "step=1", 6) == 0 || strncmp(entry->d_name, "step=39", 7) == 0)
+            assert_int_equal(truncateat(dirfd(folder), entry->d_name), 0);
+    closedir(folder);
+    dump->expected.failed_saves = 11 * AUDIT_DUMP_FILES;
+    audit_dump_expect(dump, "empty files (143): step 10", "could not save, by its log (143); see the lines", NULL);
+    audit_dump_usable(dump, "steps 4-9, 20-38");
+    dump->expected.exact = false; /* killed at the floor inside the pass that is not counted yet */
+    dump->ranks[0].step_to = 39;
+    dump->ranks[0].index_to -= AUDIT_DUMP_FILES;
+    audit_dump_expect(dump, "empty files (130): step 10", "by its log (143)", "rank 0 step 39 has 13 files", NULL);
+    audit_dump_usable(dump, "steps 4-9, 20-38");
+}
+
+/* A file that is lost between two steps may be of either. */
+static void usable_around_a_gap(void **state)
+{
+    struct dump *dump = *state;
+    audit_dump_remove(dump, 5, 44, "non_intrusive__inputs.0", -1);
+    audit_dump_expect(dump, "missing dump_index values: rank 0 dump_index 44;", NULL);
+    audit_dump_usable(dump, "steps 6-7");
+    audit_dump_remove(dump, 6, 61, "positions", -1);
+    audit_dump_expect(dump, "missing dump_index values (2): rank 0 dump_index 44, rank 0 dump_index 61;", NULL);
+    audit_dump_usable(dump, "step 7");
 }
 
 static void first_step_only(void **state)
@@ -255,6 +371,12 @@ int main(void)
         AUDIT_DUMP_TEST(killed_any_file),
         AUDIT_DUMP_TEST(killed_other_phase),
         AUDIT_DUMP_TEST(killed_between_ranks),
+        AUDIT_DUMP_TEST(killed_between_ranks_and_torn),
+        AUDIT_DUMP_TEST(killed_before_a_counter_was_read),
+        AUDIT_DUMP_TEST(killed_new_kind),
+        AUDIT_DUMP_TEST(killed_without_files),
+        AUDIT_DUMP_TEST(full_disk),
+        AUDIT_DUMP_TEST(usable_around_a_gap),
         AUDIT_DUMP_TEST(first_step_only),
         AUDIT_DUMP_TEST(cut_without_counters),
         AUDIT_DUMP_TEST(threads),
