@@ -275,8 +275,9 @@ int run_exit_status(const struct run *run)
         return STATUS_INTERRUPTED;
     if (run->outcome == RUN_OUTCOME_STOPPED && !run->was_armed)
         return STATUS_NOT_ARMED;
-    if (run->outcome == RUN_OUTCOME_START_FAILED && run->exit_code >= STATUS_CANNOT_EXECUTE && run->pid == 0)
-        return run->exit_code; /* CMD itself could not be executed or was not found */
+    if (run->outcome == RUN_OUTCOME_START_FAILED && run->pid == 0 &&
+        (run->exit_code >= STATUS_CANNOT_EXECUTE || run->exit_code == STATUS_FORBIDDEN))
+        return run->exit_code; /* CMD could not be executed or was not found, or may not run on so small a disk */
     if (run->outcome == RUN_OUTCOME_SERVER_EXITED && run->exit_code >= 0)
         return run->exit_code;
     if (run->outcome == RUN_OUTCOME_SERVER_EXITED && run->signal >= 0)

@@ -34,7 +34,8 @@ enum run_outcome {
 enum run_event_kind {
     RUN_EVENT_STARTED,     /* CMD runs: pid */
     RUN_EVENT_EXEC_FAILED, /* CMD could not be executed: number = errno (0: it was, but the guard
-                               cannot guard it); text says what */
+                               cannot guard it: exit_code is the status, STATUS_FORBIDDEN for too
+                               small a disk); text says what */
     RUN_EVENT_EXITED,      /* the server's main process ended: exit_code, signal (-1 where not; both -1: unknown) */
     RUN_EVENT_GONE,        /* no live process of the run remains */
     RUN_EVENT_UNKILLABLE,  /* some remain after every means: text names them */

@@ -39,6 +39,8 @@ void run_start_exec_failed(struct run_context *c)
     int error = (int)c->event->number;
     if (error != 0)
         c->run->exit_code = error == ENOENT ? STATUS_NOT_FOUND : STATUS_CANNOT_EXECUTE;
+    else if (c->event->exit_code == STATUS_FORBIDDEN)
+        c->run->exit_code = STATUS_FORBIDDEN;
     run_message(c, "%s", c->event->text != NULL ? c->event->text : "CMD cannot be executed");
     run_end_fail(c, RUN_OUTCOME_START_FAILED);
 }

@@ -7,8 +7,13 @@
  *
  * Free inodes have a floor of their own, by the same rule with SPACE_WORST_FILES_PER_S; of bytes and inodes the graver
  * level decides. On a filesystem whose figures lag behind memory, what is still to be written there (`pending_bytes`)
- * counts as written. */
+ * counts as written.
+ *
+ * A level that has been reached is left only when free space is a 32nd of it above it, so that a level does not come
+ * and go with each file. The floor has no such margin. */
 #pragma once
+
+#include "base/size.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -46,6 +51,9 @@ enum space_level {
     SPACE_UNMEASURABLE, /* this reading says nothing */
 };
 
+/* "fine", "warn", "soft", "floor", "blind". */
+const char *space_level_name(enum space_level level);
+
 struct space_decision {
     enum space_level level;
     uint64_t interval_ns;      /* until the next look */
@@ -59,23 +67,42 @@ enum { SPACE_WINDOW = 8 };
 struct space_policy {
     struct space_limits limits;
     uint64_t act_bytes;
-    struct space_reading last;                 /* last measurable one; at_ns 0: none yet */
+    uint64_t act_inodes; /* floor_inodes + SPACE_WORST_FILES_PER_S x (min_interval + kill_time); 0: not looked at */
+    struct space_reading last; /* last measurable one, free_bytes less what is pending; at_ns 0: none yet */
     struct space_reading window[SPACE_WINDOW]; /* a reading each half second, for the shown rate */
     unsigned window_next, window_count;
-    uint64_t peak_rate[2]; /* highest rate between successive readings in this half minute and the one before */
+    uint64_t peak_rate[2];       /* highest rate between successive readings in this half minute and the one before */
+    uint64_t peak_files_rate[2]; /* the same for inodes */
     uint64_t peak_since_ns;
+    bool warned, softened;  /* at or below that level, with the margin above */
+    uint64_t soft_since_ns; /* while `softened` */
 };
 
 /* Requires: min_interval_ns > 0, max_interval_ns >= min_interval_ns. */
 void space_policy_init(struct space_policy *policy, const struct space_limits *limits);
 
 /* Takes one reading (times must not go back) and decides. The interval is (free - act) / R between the limits, where R
- * is the larger of the worst rate and twice the peak rate. */
+ * is the larger of the worst rate and twice the peak rate; the same for inodes, and the smaller of both. */
 void space_policy_look(struct space_policy *policy, const struct space_reading *reading,
                        struct space_decision *ret_decision);
 
+/* What may still be written: free_bytes less pending_bytes. */
+uint64_t space_free(const struct space_reading *reading);
+
 /* 5 % of the filesystem, at least 20 GiB and at most 200 GiB, but never more than 10 % of it. */
 uint64_t space_default_floor(uint64_t total_bytes);
+
+/* Of the inodes: about 1 %, at least 1000, never above 10 %; where the floor was given as a percentage, that of them. 0
+ * where there are none to count. */
+uint64_t space_floor_inodes(const struct size *floor, uint64_t total_inodes);
+
+/* Where dumping is switched off: twice the floor, or halfway between the floor and what is free where that is less;
+ * never below the floor. */
+uint64_t space_default_soft(uint64_t floor_bytes, uint64_t free_bytes);
+
+/* Where somebody is told: as far above soft as half of the way from the floor to soft, but at most halfway from soft to
+ * what is free at the start; never below soft. */
+uint64_t space_warn_level(uint64_t floor_bytes, uint64_t soft_bytes, uint64_t free_bytes);
 
 /* What must be free before a run may start: floor + floor / 4. */
 uint64_t space_start_level(uint64_t floor_bytes);

@@ -79,7 +79,7 @@ static void on_heartbeat(uv_timer_t *timer)
     struct guard *guard = timer->data;
     if (guard->has_keeper && !guard->keeper_gone)
         keeper_send(&guard->keeper, KEEPER_HEARTBEAT, NULL);
-    guard_space_history(guard);
+    guard_space_turn(guard);
     guard_control_changed(guard); /* log readers */
     guard_report_problems(guard);
     if (guard->record_due || clock_now_ms() - guard->record_ms >= 2000)
@@ -157,9 +157,9 @@ static void tell_notes(struct guard *guard)
 static void tell_plan(struct guard *guard)
 {
     const struct guard_plan *plan = &guard->plan;
-    char line[1024], free_text[SIZE_TEXT], floor[SIZE_TEXT];
-    snprintf(line, sizeof line, "run %s, dumps in %s: %s free, floor %s", plan->settings.name, plan->directory,
-             size_text(plan->free_at_start_bytes, free_text), size_text(plan->floor_bytes, floor));
+    char line[1024], levels[512];
+    guard_space_describe(plan, levels, sizeof levels);
+    snprintf(line, sizeof line, "run %s, dumps in %s: %s", plan->settings.name, plan->directory, levels);
     guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, line);
     tell_notes(guard);
 }
@@ -173,7 +173,9 @@ void guard_started(struct guard *guard, const struct keeper_message *message)
     text_copy(guard->guarantee, sizeof guard->guarantee, guard->keeper.cgroup.guarantee);
     if (guard_space_start(guard, (uint64_t)message->kill_ns, &err) != ERROR_NONE) {
         /* without a watcher there is no run */
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .text = err.message});
+        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_EXEC_FAILED,
+                                              .exit_code = (int)error_status(err.code),
+                                              .text = err.message});
         return;
     }
     struct watcher_snapshot snapshot;
@@ -194,7 +196,10 @@ static enum error_code start_services(struct guard *guard, struct error *err)
 static void init_run(struct guard *guard)
 {
     struct run_settings settings = {.start_timeout_ms = guard->plan.settings.start_timeout_ms,
-                                    .stop_timeout_ms = guard->plan.settings.stop_timeout_ms};
+                                    .stop_timeout_ms = guard->plan.settings.stop_timeout_ms,
+                                    .control_timeout_ms = guard->plan.settings.control_timeout_ms,
+                                    .blind_limit_ms = guard->plan.settings.blind_limit_ms,
+                                    .budget_bytes = guard->plan.settings.budget_bytes};
     text_copy(settings.name, sizeof settings.name, guard->plan.settings.name);
     snprintf(settings.probe_experiment, sizeof settings.probe_experiment, "kldump-probe-%.8s", guard->plan.cookie);
     snprintf(settings.probe_request, sizeof settings.probe_request, "kldump-probe-%.8s", guard->plan.cookie);

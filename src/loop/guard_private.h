@@ -63,7 +63,14 @@ struct guard_plan {
     char *run_folder; /* RUNTIME/runs/NAME */
     char *control_path, *record_path, *log_path, *temporary, *copy_path;
     char *check_program; /* kldumpctl beside us */
-    uint64_t total_bytes, floor_bytes, free_at_start_bytes;
+    /* the filesystem of `directory` at the start, and its levels: guard_space_check.c */
+    char filesystem[24]; /* "ext4" */
+    dev_t directory_device;
+    ino_t directory_inode;
+    int pending_fd; /* /proc/meminfo, where the filesystem's figures lag behind memory; -1 */
+    uint64_t total_bytes, free_at_start_bytes, floor_bytes, soft_bytes, warn_bytes;
+    bool inodes_counted;
+    uint64_t total_inodes, free_inodes, floor_inodes; /* 0 where they are not counted */
     char owner[64];
 };
 
@@ -139,8 +146,9 @@ struct guard {
     uint64_t history_every_ms, history_next_ms;
     bool record_due;
     uint64_t record_ms; /* when it was handed over last */
-    bool floor_told, blind_told;
-    char problem_told[2][256]; /* the latest failure of `sink` and `dump_sink` that was told */
+    bool floor_told;
+    enum space_level space_told; /* the machine knows of it */
+    char problem_told[2][256];   /* the latest failure of `sink` and `dump_sink` that was told */
 
     struct list last_lines; /* the newest lines of the server, for a start that fails */
 };
@@ -191,11 +199,18 @@ void guard_report_copy(struct guard *guard);                           /* and be
 bool guard_report_problems(struct guard *guard);                       /* what could not be written; false: no news */
 void guard_report_fini(struct guard *guard);
 
+/* guard_space_check.c: the filesystem before the launch. ERROR_SPACE, ERROR_SETTINGS. */
+enum error_code guard_space_check(struct guard_plan *plan, struct error *err);
+void guard_space_describe(const struct guard_plan *plan, char *ret_text, size_t size); /* levels, for people */
+void guard_space_limits(const struct guard_plan *plan, uint64_t kill_ns, struct space_limits *ret_limits);
+enum error_code guard_space_refuse_small(const struct guard_plan *plan, const struct space_limits *limits,
+                                         struct error *err);
+
 /* guard_space.c: the watcher. */
 enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err);
 void guard_space_settle(
-    struct guard *guard); /* before an end is told: a kill at the floor that caused it comes first */
-void guard_space_history(struct guard *guard);
+    struct guard *guard);                   /* before an end is told: a kill at the floor that caused it comes first */
+void guard_space_turn(struct guard *guard); /* twice a second: history, and a level that no look could tell */
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot); /* zero before the start */
 
 /* guard_server.c: questions over HTTP, the listener, the server's output. */

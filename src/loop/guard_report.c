@@ -97,6 +97,15 @@ static void add_proofs(struct guard *guard, struct json *object)
     set_known(cost, "files_per_pass", costs->files_per_pass > 0, costs->files_per_pass);
 }
 
+static void add_inodes(const struct guard_plan *plan, const struct watcher_snapshot *snapshot, struct json *space)
+{
+    bool counted = plan->inodes_counted;
+    set_known(space, "free_inodes", counted, snapshot->looks > 0 ? snapshot->reading.free_inodes : plan->free_inodes);
+    set_known(space, "floor_inodes", counted, plan->floor_inodes);
+    set_known(space, "act_inodes", counted, snapshot->act_inodes != 0 ? snapshot->act_inodes : plan->floor_inodes);
+    set_known(space, "pending_bytes", plan->pending_fd >= 0, snapshot->reading.pending_bytes);
+}
+
 static void add_space(struct guard *guard, struct json *object)
 {
     struct watcher_snapshot snapshot;
@@ -106,13 +115,16 @@ static void add_space(struct guard *guard, struct json *object)
     uint64_t per_token = guard->run.judgement.costs.bytes_per_prefill_token;
     struct json *space = json_set_object(object, "space");
     json_set_string(space, "path", plan->directory);
+    json_set_string(space, "level", space_level_name(snapshot.pulled ? SPACE_FLOOR : guard->space_told));
     json_set_u64(space, "total_bytes", snapshot.looks > 0 ? snapshot.reading.total_bytes : plan->total_bytes);
     json_set_u64(space, "free_bytes", free_bytes);
     json_set_u64(space, "floor_bytes", plan->floor_bytes);
     json_set_u64(space, "act_bytes", snapshot.act_bytes != 0 ? snapshot.act_bytes : plan->floor_bytes);
-    json_set_null(space, "soft_bytes");
-    json_set_null(space, "budget_bytes");
-    json_set_null(space, "written_bytes");
+    json_set_u64(space, "soft_bytes", plan->soft_bytes);
+    json_set_u64(space, "warn_bytes", plan->warn_bytes);
+    set_known(space, "budget_bytes", plan->settings.budget_bytes > 0, plan->settings.budget_bytes);
+    json_set_u64(space, "written_bytes", guard->run.written_bytes);
+    add_inodes(plan, &snapshot, space);
     json_set_u64(space, "rate_bytes_per_s", snapshot.latest.rate_bytes_per_s);
     bool shrinking = snapshot.looks > 0 && snapshot.latest.rate_bytes_per_s > 0;
     if (shrinking)

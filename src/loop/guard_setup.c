@@ -2,7 +2,6 @@
  * the runtime folder. Each refusal is one error with what to do; nothing is left behind but folders that were made. */
 #include "loop/guard_private.h"
 #include "base/memory.h"
-#include "base/size.h"
 #include "base/text.h"
 #include "json/json.h"
 #include "loop/clock.h"
@@ -11,7 +10,6 @@
 #include "sys/listener.h"
 #include "sys/runtime.h"
 #include "sys/sibling.h"
-#include "sys/space.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +23,6 @@
 
 enum { PLAN_MAX = 4 * 1024 * 1024, VERSION_MAX = 4096 };
 static const uint64_t version_limit_ms = 30000;
-static const uint64_t small_tmpfs_bytes = 4ull << 30;
 
 /* ---- where the arguments come from ---- */
 
@@ -192,39 +189,6 @@ static enum error_code open_dump_folder(struct guard_plan *plan, struct error *e
     return refuse_foreign_files(plan, err);
 }
 
-static enum error_code check_space(struct guard_plan *plan, struct error *err)
-{
-    struct space space;
-    char type_text[SPACE_TYPE_TEXT];
-    const char *type = space_type(plan->directory_fd, type_text);
-    char free_text[SIZE_TEXT], needed[SIZE_TEXT], floor[SIZE_TEXT];
-    enum error_code code = space_read(plan->directory_fd, &space, err);
-    if (code != ERROR_NONE)
-        return error_prefix(err, "free space of %s", plan->directory);
-    if (!space.measurable)
-        return error_set(err, ERROR_SPACE,
-                         "the filesystem of %s (%s) does not tell its free space: it cannot be guarded",
-                         plan->directory, type);
-    plan->total_bytes = space.total_bytes;
-    plan->free_at_start_bytes = space.free_bytes;
-    plan->floor_bytes = plan->settings.floor.value > 0 ? size_bytes(&plan->settings.floor, space.total_bytes)
-                                                       : space_default_floor(space.total_bytes);
-    if (plan->settings.floor.value == 0 && strcmp(type, "tmpfs") == 0 && space.total_bytes < small_tmpfs_bytes)
-        return error_set(
-            err, ERROR_SPACE,
-            "%s is a tmpfs of %s; a dump fills that in a second: give another --dir, or say what must stay "
-            "free with --floor",
-            plan->directory, size_text(space.total_bytes, free_text));
-    if (space.free_bytes < space_start_level(plan->floor_bytes))
-        return error_set(
-            err, ERROR_SPACE,
-            "%s has %s free; a run with floor %s starts from %s on (floor + a quarter): make room, give another "
-            "--dir or a lower --floor",
-            plan->directory, size_text(space.free_bytes, free_text), size_text(plan->floor_bytes, floor),
-            size_text(space_start_level(plan->floor_bytes), needed));
-    return ERROR_NONE;
-}
-
 /* ---- the runtime folder ---- */
 
 /* The folder of the name; an older run's is taken over once nobody holds its lock. */
@@ -324,7 +288,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
 {
     struct guard_plan *plan = &guard->plan;
     struct list given = {0};
-    plan->directory_fd = plan->lock_fd = -1;
+    plan->directory_fd = plan->lock_fd = plan->pending_fd = -1;
     plan->no_cgroup = getenv("KLDUMP_NO_CGROUP") != NULL;
     plan->from_daemon = arguments[0] != NULL && strcmp(arguments[0], "--plan") == 0 && arguments[1] == NULL;
     const struct passwd *user = getpwuid(getuid());
@@ -346,7 +310,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
     if (code == ERROR_NONE)
         code = open_dump_folder(plan, err);
     if (code == ERROR_NONE)
-        code = check_space(plan, err);
+        code = guard_space_check(plan, err);
     guard_watch_signals(guard); /* from here on there is something to tidy up */
     if (code == ERROR_NONE)
         code = open_run_folder(plan, err);
@@ -376,4 +340,6 @@ void guard_plan_fini(struct guard_plan *plan)
         close(plan->directory_fd);
     if (plan->lock_fd >= 0)
         close(plan->lock_fd);
+    if (plan->pending_fd >= 0)
+        close(plan->pending_fd);
 }

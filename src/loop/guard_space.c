@@ -1,16 +1,15 @@
 /* The guard's side of the watcher: what it reads, what it pulls, and the one line that says with numbers why a run was
  * killed. The watcher pulls the trigger by itself; what is done here is telling. */
 #include "loop/guard_private.h"
-#include "base/duration.h"
+#include "base/number.h"
 #include "base/size.h"
 #include "loop/clock.h"
 #include "sys/space.h"
 
 #include <stdio.h>
 
-/* Rehearsed on a child that holds nothing; a server has gigabytes to unmap, so twice that, and never less than 5 ms.
- * (Dying processes write nothing: SIGKILL ends a write between two pages.) */
-static const uint64_t least_kill_ns = 5000000;
+/* A reading is due at least each second. */
+static const uint64_t blind_after_ns = 3000000000;
 
 static void read_space(void *context, struct space_reading *ret_reading)
 {
@@ -20,6 +19,11 @@ static void read_space(void *context, struct space_reading *ret_reading)
     if (ret_reading->measurable) {
         ret_reading->total_bytes = space.total_bytes;
         ret_reading->free_bytes = space.free_bytes;
+        ret_reading->pending_bytes = space_read_pending(guard->plan.pending_fd);
+        ret_reading->inodes_counted = space.inodes_counted;
+        ret_reading->total_inodes = space.total_inodes;
+        ret_reading->free_inodes = space.free_inodes;
+        ret_reading->read_only = space.read_only;
     }
 }
 
@@ -30,14 +34,22 @@ static bool pull_keeper(void *context)
 
 static void tell_floor(struct guard *guard, const struct watcher_snapshot *snapshot)
 {
+    const struct guard_plan *plan = &guard->plan;
+    const struct space_reading *reading = &snapshot->pulled_by;
     char free_text[SIZE_TEXT], act[SIZE_TEXT], floor[SIZE_TEXT], rate[SIZE_TEXT], gone[SIZE_TEXT], line[512];
-    uint64_t start = guard->plan.free_at_start_bytes, now = snapshot->pulled_by.free_bytes;
-    snprintf(line, sizeof line,
-             "%s free on %s, kill level %s (floor %s), shrinking by %s/s; %s went since the start "
-             "of the run",
-             size_text(now, free_text), guard->plan.directory, size_text(snapshot->act_bytes, act),
-             size_text(guard->plan.floor_bytes, floor), size_text(snapshot->latest.rate_bytes_per_s, rate),
-             size_text(start > now ? start - now : 0, gone));
+    uint64_t start = plan->free_at_start_bytes, now = space_free(reading);
+    if (now > snapshot->act_bytes)
+        snprintf(line, sizeof line,
+                 "%llu inodes free on %s, kill level %llu (floor %llu); %llu went since the start of the run",
+                 (unsigned long long)reading->free_inodes, plan->directory, (unsigned long long)snapshot->act_inodes,
+                 (unsigned long long)plan->floor_inodes,
+                 (unsigned long long)number_subtract(plan->free_inodes, reading->free_inodes));
+    else
+        snprintf(line, sizeof line,
+                 "%s free on %s, kill level %s (floor %s), shrinking by %s/s; %s went since the start of the run",
+                 size_text(now, free_text), plan->directory, size_text(snapshot->act_bytes, act),
+                 size_text(plan->floor_bytes, floor), size_text(snapshot->latest.rate_bytes_per_s, rate),
+                 size_text(number_subtract(start, now), gone));
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_FLOOR, .text = line});
 }
 
@@ -58,57 +70,94 @@ void guard_space_settle(struct guard *guard)
     tell_order(guard, &snapshot);
 }
 
+/* ---- levels above the floor ---- */
+
+static void describe_blind(const struct guard *guard, const struct watcher_snapshot *snapshot, char *ret_text,
+                           size_t size)
+{
+    double seconds = (double)snapshot->reading_age_ns / 1e9;
+    if (snapshot->blocked_ns > blind_after_ns)
+        snprintf(ret_text, size, "the filesystem of %s does not answer: no reading of its free space for %.1f s",
+                 guard->plan.directory, seconds);
+    else
+        snprintf(ret_text, size, "the filesystem of %s has told no free space for %.1f s", guard->plan.directory,
+                 seconds);
+}
+
+static void describe_level(const struct guard *guard, const struct watcher_snapshot *snapshot, enum space_level level,
+                           char *ret_text, size_t size)
+{
+    const struct guard_plan *plan = &guard->plan;
+    const struct space_reading *reading = &snapshot->reading;
+    char free_text[SIZE_TEXT], warn[SIZE_TEXT], soft[SIZE_TEXT], floor[SIZE_TEXT], rate[SIZE_TEXT];
+    size_text(space_free(reading), free_text);
+    size_text(plan->warn_bytes, warn);
+    size_text(plan->soft_bytes, soft);
+    size_text(plan->floor_bytes, floor);
+    size_text(snapshot->latest.rate_bytes_per_s, rate);
+    if (level == SPACE_SOFT && reading->read_only)
+        snprintf(ret_text, size, "the filesystem of %s has become read-only", plan->directory);
+    else if (level == SPACE_SOFT)
+        snprintf(ret_text, size, "%s free on %s, at or below the soft level %s (floor %s), shrinking by %s/s",
+                 free_text, plan->directory, soft, floor, rate);
+    else if (level == SPACE_WARN)
+        snprintf(ret_text, size,
+                 "%s free on %s, at or below the warning level %s; dumping off at %s, floor %s, shrinking by %s/s",
+                 free_text, plan->directory, warn, soft, floor, rate);
+    else
+        snprintf(ret_text, size, "%s free on %s, above the warning level %s", free_text, plan->directory, warn);
+}
+
+/* A level that holds now; what was told before while nothing better is known. */
+static enum space_level level_now(const struct guard *guard, const struct watcher_snapshot *snapshot)
+{
+    enum space_level level = snapshot->latest.level;
+    if (snapshot->reading_age_ns > blind_after_ns)
+        return SPACE_UNMEASURABLE;
+    if (snapshot->looks == 0 || level == SPACE_UNMEASURABLE || level == SPACE_FLOOR)
+        return guard->space_told;
+    return level;
+}
+
+static void tell_level(struct guard *guard, const struct watcher_snapshot *snapshot)
+{
+    char text[512];
+    enum space_level level = level_now(guard, snapshot);
+    if (level == guard->space_told)
+        return;
+    guard->space_told = level;
+    if (level == SPACE_UNMEASURABLE)
+        describe_blind(guard, snapshot, text, sizeof text);
+    else
+        describe_level(guard, snapshot, level, text, sizeof text);
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_SPACE, .space = level, .text = text});
+}
+
 static void changed(void *user)
 {
     struct guard *guard = user;
     struct watcher_snapshot snapshot;
     watcher_get(guard->watcher, &snapshot);
     tell_order(guard, &snapshot);
-    bool blind = snapshot.looks > 0 && snapshot.latest.level == SPACE_UNMEASURABLE;
-    if (blind != guard->blind_told) {
-        guard->blind_told = blind;
-        guard_report_note(guard, blind ? RUN_WARN : RUN_INFO, RUN_NOTE_SPACE,
-                          blind ? "free space cannot be measured now" : "free space can be measured again");
-    }
+    tell_level(guard, &snapshot);
 }
 
-/* The kill level lies above the floor by what the worst writer could write meanwhile; on a small disk that can be more
- * than is free, and then the first look would kill a run that has written nothing. */
-static enum error_code refuse_small_disk(const struct guard *guard, const struct space_limits *limits,
-                                         struct error *err)
-{
-    char act[SIZE_TEXT], free_text[SIZE_TEXT], rate[SIZE_TEXT];
-    struct space_policy policy;
-    space_policy_init(&policy, limits);
-    if (policy.act_bytes < guard->plan.free_at_start_bytes)
-        return ERROR_NONE;
-    return error_set(
-        err, ERROR_SPACE,
-        "the kill level %s is above the %s that are free: it is the floor plus what a writer of %s/s writes until "
-        "everything is dead; give a larger --dir, a lower --floor, or a lower worst_rate in --config",
-        size_text(policy.act_bytes, act), size_text(guard->plan.free_at_start_bytes, free_text),
-        size_text(limits->worst_rate_bytes_per_s, rate));
-}
+/* ---- the start ---- */
 
 enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err)
 {
-    uint64_t margin_ns = 2 * kill_ns > least_kill_ns ? 2 * kill_ns : least_kill_ns;
     struct watcher_options options = {
-        .limits = {.floor_bytes = guard->plan.floor_bytes,
-                   .worst_rate_bytes_per_s = guard->plan.settings.worst_rate_bytes_per_s,
-                   .kill_time_ns = margin_ns,
-                   .min_interval_ns = 1000000,
-                   .max_interval_ns = 1000000000},
         .read = read_space,
         .read_context = guard,
         .changed = changed,
         .user = guard,
     };
     unsigned count = 0;
+    guard_space_limits(&guard->plan, kill_ns, &options.limits);
     if (guard->keeper.cgroup.kind != CGROUP_NONE)
         options.triggers[count++] = (struct watcher_trigger){watcher_pull_cgroup, &guard->keeper.cgroup.kill_fd};
     options.triggers[count] = (struct watcher_trigger){pull_keeper, &guard->keeper};
-    enum error_code code = refuse_small_disk(guard, &options.limits, err);
+    enum error_code code = guard_space_refuse_small(&guard->plan, &options.limits, err);
     return code == ERROR_NONE ? watcher_start(&guard->loop, &options, &guard->watcher, err) : code;
 }
 
@@ -120,12 +169,10 @@ void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot)
 }
 
 /* A point each second at first; when the table is full every second point goes and points come half as often. */
-void guard_space_history(struct guard *guard)
+static void keep_history(struct guard *guard, const struct watcher_snapshot *snapshot)
 {
-    struct watcher_snapshot snapshot;
-    guard_space_get(guard, &snapshot);
     uint64_t now = guard_uptime_ms(guard);
-    if (snapshot.looks == 0 || now < guard->history_next_ms)
+    if (snapshot->looks == 0 || now < guard->history_next_ms)
         return;
     if (guard->history_count == GUARD_HISTORY_MAX) {
         for (size_t i = 0; i < GUARD_HISTORY_MAX / 2; i++)
@@ -133,6 +180,16 @@ void guard_space_history(struct guard *guard)
         guard->history_count = GUARD_HISTORY_MAX / 2;
         guard->history_every_ms *= 2;
     }
-    guard->history[guard->history_count++] = (struct guard_space_point){now, snapshot.reading.free_bytes};
+    guard->history[guard->history_count++] = (struct guard_space_point){now, snapshot->reading.free_bytes};
     guard->history_next_ms = now + guard->history_every_ms;
+}
+
+void guard_space_turn(struct guard *guard)
+{
+    struct watcher_snapshot snapshot;
+    if (guard->watcher == NULL)
+        return;
+    watcher_get(guard->watcher, &snapshot);
+    keep_history(guard, &snapshot);
+    tell_level(guard, &snapshot);
 }

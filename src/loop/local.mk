@@ -23,6 +23,7 @@ libloop_a_SOURCES = \
     src/loop/guard_server.c \
     src/loop/guard_setup.c \
     src/loop/guard_space.c \
+    src/loop/guard_space_check.c \
     src/loop/output.c src/loop/output.h \
     src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h

@@ -305,6 +305,7 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
     watcher->started_ns = clock_now_ns();
     space_policy_init(&watcher->policy, &options->limits);
     watcher->snapshot.act_bytes = watcher->policy.act_bytes;
+    watcher->snapshot.act_inodes = watcher->policy.act_inodes;
     pthread_mutex_init(&watcher->mutex, NULL);
     pthread_mutex_init(&watcher->pulling, NULL);
     int failure = uv_async_init(loop, &watcher->async, on_async);

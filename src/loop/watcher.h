@@ -27,7 +27,7 @@ struct watcher_trigger {
 
 struct watcher_options {
     struct space_limits limits;
-    /* One reading: fills measurable, total_bytes and free_bytes; the watcher sets at_ns. May block. Must not allocate.
+    /* One reading: fills all but at_ns, which the watcher sets. May block. Must not allocate.
      */
     void (*read)(void *context, struct space_reading *ret_reading);
     void *read_context;
@@ -43,7 +43,7 @@ struct watcher_snapshot {
     uint64_t looks;                 /* finished readings; 0: nothing below is known yet but the ages */
     struct space_reading reading;   /* the latest measurable one */
     struct space_decision latest;   /* by the latest reading, measurable or not */
-    uint64_t act_bytes;             /* where the trigger is pulled */
+    uint64_t act_bytes, act_inodes; /* where the trigger is pulled; inodes 0: not looked at */
     uint64_t reading_age_ns;        /* since the latest measurable reading began, or since the start */
     uint64_t blocked_ns;            /* how long the reading now outstanding has taken; 0: none is */
     bool pulled;                    /* an order to kill was given */

@@ -3,9 +3,11 @@
 #include "base/number.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 static uint64_t space_bytes(uint64_t blocks, uint64_t unit)
 {
@@ -76,4 +78,41 @@ bool space_type_lags(const char *type)
         if (strcmp(space_types[i].name, type) == 0)
             return space_types[i].lags;
     return true; /* not known: promise less */
+}
+
+uint64_t space_pending_from_text(const char *text, size_t length)
+{
+    static const char *const wanted[] = {"Dirty:", "Writeback:", "WritebackTmp:", "NFS_Unstable:"};
+    uint64_t sum = 0;
+    const char *end = text + length;
+    while (text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        if (stop == NULL)
+            stop = end;
+        for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+            size_t name = strlen(wanted[i]);
+            if ((size_t)(stop - text) < name || memcmp(text, wanted[i], name) != 0)
+                continue;
+            const char *number = text + name;
+            while (number < stop && *number == ' ')
+                number++;
+            uint64_t kib = 0;
+            if (number_scan(number, (size_t)(stop - number), &kib) > 0)
+                sum = number_add(sum, number_multiply(kib, 1024));
+        }
+        text = stop < end ? stop + 1 : end;
+    }
+    return sum;
+}
+
+int space_open_pending(void)
+{
+    return open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+}
+
+uint64_t space_read_pending(int fd)
+{
+    char text[4096];
+    ssize_t length = fd >= 0 ? pread(fd, text, sizeof text, 0) : -1;
+    return length > 0 ? space_pending_from_text(text, (size_t)length) : 0;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/statvfs.h>
 
@@ -31,3 +32,16 @@ const char *space_type(int fd, char buffer[SPACE_TYPE_TEXT]);
 
 /* True for types whose free figures lag behind data that is still in memory. */
 bool space_type_lags(const char *type);
+
+/* Bytes of all filesystems together that are in memory and still to be written (Dirty, Writeback and the like of
+ * /proc/meminfo, proc(5)). Per filesystem the kernel does not tell: elsewhere-bound bytes make us act too early, never
+ * too late. */
+
+/* -1 where there is no such file: then nothing is known to be pending. */
+int space_open_pending(void);
+
+/* 0 also when `fd` is -1 or cannot be read. Allocates nothing. */
+uint64_t space_read_pending(int fd);
+
+/* Pure: of the text of /proc/meminfo. Lines that are missing count as 0; sums saturate. */
+uint64_t space_pending_from_text(const char *text, size_t length);

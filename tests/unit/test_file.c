@@ -391,14 +391,48 @@ static void test_space_read(void **state)
     assert_true(space_type_lags("type 0x1234"));
 }
 
+static uint64_t pending(const char *text)
+{
+    return space_pending_from_text(text, strlen(text));
+}
+
+static void test_pending(void **state)
+{
+    (void)state;
+    assert_int_equal(pending("MemTotal:  7 kB\nDirty:            120 kB\nWriteback:         8 kB\nAnonPages: 9 kB\n"),
+                     128 * 1024);
+    assert_int_equal(pending("NFS_Unstable: 1 kB\nWritebackTmp:   2 kB\nDirty: 4 kB"), 7 * 1024);
+    assert_int_equal(pending(""), 0);
+    assert_int_equal(pending("Dirty:"), 0);
+    assert_int_equal(pending("Dirty: many kB\nWriteback: -1 kB\n"), 0);
+    assert_int_equal(pending("NotDirty: 5 kB\n Dirty: 5 kB\n"), 0);
+    assert_int_equal(space_pending_from_text("Dirty: 55 kB\n", 8), 5 * 1024); /* no further than the length */
+    assert_true(pending("Dirty: 18446744073709551615 kB\nWriteback: 1 kB\n") == UINT64_MAX);
+    assert_int_equal(space_read_pending(-1), 0);
+    int fd = space_open_pending();
+    assert_true(fd >= 0);
+    (void)space_read_pending(fd);
+    close(fd);
+    assert_int_equal(space_read_pending(fd), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_replace),      TEST(test_replace_fault),  TEST(test_replace_atomic),
-        TEST(test_read),         TEST(test_private_folder), TEST(test_lock),
-        TEST(test_remove_all),   TEST(test_runtime),        TEST(test_space_figures),
-        TEST(test_space_inodes), TEST(test_space_read),     TEST(test_lock_while_others_look),
+        TEST(test_replace),
+        TEST(test_replace_fault),
+        TEST(test_replace_atomic),
+        TEST(test_read),
+        TEST(test_private_folder),
+        TEST(test_lock),
+        TEST(test_remove_all),
+        TEST(test_runtime),
+        TEST(test_space_figures),
+        TEST(test_space_inodes),
+        TEST(test_space_read),
+        TEST(test_lock_while_others_look),
+        cmocka_unit_test(test_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
