@@ -119,7 +119,7 @@ def children_of(pid):
 
 def shared_memory():
     """What a server that was killed leaves in /dev/shm: its own counters and the semaphores of multiprocessing."""
-    return {path for pattern in ("sem.mp-*", "sglang_loads_*") for path in Path("/dev/shm").glob(pattern)}
+    return {path for pattern in ("sem.mp-*", "sglang_loads_*", "sem.loky-*") for path in Path("/dev/shm").glob(pattern)}
 
 
 def remove_shared_memory(paths):

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "text.h"
 #include "version.h"
 
 struct flag {
@@ -46,7 +47,7 @@ static bool known_here(const struct flag *flag)
 
 static void usage(FILE *stream)
 {
-    fprintf(stream, "usage: launch_server.py [-h]");
+    fprintf(stream, "usage: %s [-h]", version_number() >= 516 ? "sglang serve" : "launch_server.py");
     for (size_t i = 0; i < FLAG_COUNT; i++)
         if (known_here(&FLAGS[i]))
             fprintf(stream, "\n                        [%s%s]", FLAGS[i].name, FLAGS[i].takes_value ? " VALUE" : "");
@@ -56,7 +57,7 @@ static void usage(FILE *stream)
 _Noreturn static void fail(const char *format, const char *detail)
 {
     usage(stderr);
-    fprintf(stderr, "launch_server.py: error: ");
+    fprintf(stderr, "%s: error: ", version_number() >= 516 ? "sglang serve" : "launch_server.py");
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     fprintf(stderr, format, detail);
@@ -96,8 +97,17 @@ bool arguments_given(const char *flag, const char **ret_value)
     return false;
 }
 
+/* All that are unknown are named, with the words behind them, which belong to nobody. */
+static void refuse_unknown(const struct text *unknown)
+{
+    if (unknown->length > 0)
+        fail("unrecognized arguments: %s", unknown->data);
+}
+
 static void read_all(int count, char **given)
 {
+    struct text unknown;
+    text_init(&unknown);
     for (int i = 0; i < count; i++) {
         char *argument = given[i];
         if (strcmp(argument, "-h") == 0 || strcmp(argument, "--help") == 0) {
@@ -107,8 +117,10 @@ static void read_all(int count, char **given)
         char *equals = strchr(argument, '=');
         size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
         int flag = strncmp(argument, "--", 2) == 0 ? find_flag(argument, length) : -1;
-        if (flag < 0)
-            fail("unrecognized arguments: %s", argument);
+        if (flag < 0) {
+            text_format(&unknown, "%s%s", unknown.length > 0 ? " " : "", argument);
+            continue;
+        }
         was_given[flag] = true;
         if (!FLAGS[flag].takes_value)
             continue;
@@ -119,9 +131,11 @@ static void read_all(int count, char **given)
         else
             fail("argument %s: expected one argument", FLAGS[flag].name);
     }
+    refuse_unknown(&unknown);
+    text_fini(&unknown);
 }
 
-static const char *text(const char *flag, const char *otherwise)
+static const char *value(const char *flag, const char *otherwise)
 {
     const char *value = NULL;
     return arguments_given(flag, &value) ? value : otherwise;
@@ -143,13 +157,13 @@ static long number(const char *flag, long otherwise)
 static const char *resolve_graph(const char *phase, const char *otherwise)
 {
     char flag[64];
-    const char *json = text("--cuda-graph-config", NULL);
+    const char *json = value("--cuda-graph-config", NULL);
     cJSON *config = json != NULL ? cJSON_Parse(json) : NULL;
     const cJSON *backend = cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(config, phase), "backend");
     if (cJSON_IsString(backend))
         return backend->valuestring; /* kept for the life of the process */
     snprintf(flag, sizeof flag, "--cuda-graph-backend-%s", phase);
-    const char *chosen = text(flag, NULL);
+    const char *chosen = value(flag, NULL);
     if (chosen != NULL)
         return chosen;
     snprintf(flag, sizeof flag, "--disable-%s-cuda-graph", phase);
@@ -186,20 +200,20 @@ void arguments_parse(struct arguments *arguments, int count, char **given)
 {
     read_all(count, given);
     *arguments = (struct arguments){.count = count, .given = given};
-    arguments->model_path = text("--model-path", NULL);
+    arguments->model_path = value("--model-path", NULL);
     if (arguments->model_path == NULL)
         fail("the following arguments are required: %s", "--model-path/--model");
-    arguments->host = text("--host", "127.0.0.1");
+    arguments->host = value("--host", "127.0.0.1");
     arguments->port = (int)number("--port", 30000);
     arguments->ranks = (int)number("--tp-size", 1);
     if (arguments->ranks < 1 || arguments->ranks > 16)
         fail("argument %s: the stand-in plays 1 to 16 ranks", "--tp-size");
-    arguments->device = text("--device", "cuda");
+    arguments->device = value("--device", "cuda");
     arguments->attention_backend =
-        text("--attention-backend", strcmp(arguments->device, "cpu") == 0 ? "torch_native" : "fa3");
-    arguments->dtype = text("--dtype", "auto");
-    arguments->api_key = text("--api-key", NULL);
-    arguments->admin_api_key = text("--admin-api-key", NULL);
+        value("--attention-backend", strcmp(arguments->device, "cpu") == 0 ? "torch_native" : "fa3");
+    arguments->dtype = value("--dtype", "auto");
+    arguments->api_key = value("--api-key", NULL);
+    arguments->admin_api_key = value("--admin-api-key", NULL);
     arguments->max_total_tokens = (size_t)number("--max-total-tokens", 65536);
     arguments->max_running_requests = (size_t)number("--max-running-requests", 2048);
     arguments->context = (size_t)number("--context-length", 0);

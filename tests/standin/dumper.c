@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +75,7 @@ static struct {
     bool every_module; /* mode all */
     long step, dump_index;
     long dumped_passes;
+    bool full; /* fault disk-full: its one cut file is written */
     char chosen_name[96];
     char message[512];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -177,6 +179,8 @@ bool dumper_init(const struct model *model, const char *device, int rank, int ra
             return false;
         cJSON_AddItemToObject(state.config, KEYS[i].name, item);
     }
+    if (faults_on(FAULTS_FILTER_DROPS_ALL) && strcmp(faults_value(FAULTS_FILTER_DROPS_ALL), "hidden") != 0)
+        cJSON_ReplaceItemInObject(state.config, "filter", cJSON_CreateString("step == 0"));
     bool raises;
     may_enable(&raises);
     if (raises)
@@ -265,6 +269,19 @@ static void skip_line(const char *error)
     log_dumper(state.rank, "Observe error=%s when saving data, skip the tensor", error);
 }
 
+/* How much of a file fits. A full disk takes whole pages of the last file that it takes, and nothing of the next. */
+static size_t room_for(size_t length)
+{
+    enum { PAGE_BYTES = 4096 };
+    if (faults_on(FAULTS_FAILING_WRITES) && state.dump_index % 2 == 0)
+        return state.dump_index % 4 == 0 ? 0 : length * 2 / 3;
+    if (!faults_on(FAULTS_DISK_FULL) || state.dump_index <= faults_number(FAULTS_DISK_FULL))
+        return length;
+    size_t last = !state.full && length > PAGE_BYTES ? (length - 1) / PAGE_BYTES * PAGE_BYTES : 0;
+    state.full = state.full || last > 0;
+    return last;
+}
+
 static void write_file(const char *path, const struct text *content)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -274,10 +291,7 @@ static void write_file(const char *path, const struct text *content)
         skip_line(error);
         return;
     }
-    size_t length = content->length;
-    if (faults_on(FAULTS_FAILING_WRITES) && state.dump_index % 2 == 0)
-        length = state.dump_index % 4 == 0 ? 0 : length * 2 / 3;
-    size_t done = 0;
+    size_t length = room_for(content->length), done = 0;
     while (done < length) {
         ssize_t got = write(fd, content->data + done, length - done);
         if (got < 0 && errno == EINTR)
@@ -374,7 +388,7 @@ static bool on_tensor(void *context, const struct forward_tensor *tensor)
         return true;
     if (!is_true("enable") || !is_true("enable_value"))
         return true;
-    const char *filter = text_of("filter");
+    const char *filter = faults_on(FAULTS_FILTER_DROPS_ALL) ? "step == 0" : text_of("filter");
     if (filter != NULL) {
         const char *message = NULL;
         enum filter_result result = filter_evaluate(filter, tensor->name, tensor->layer_id, &message);
@@ -398,6 +412,29 @@ static bool on_tensor(void *context, const struct forward_tensor *tensor)
     return true;
 }
 
+/* What happens in the pass that follows as many dumped ones as the fault says. */
+static bool is_due(enum faults_name fault)
+{
+    return faults_on(fault) && is_true("enable") && state.dumped_passes >= faults_number(fault);
+}
+
+static void compute_for(double seconds)
+{
+    double end = knobs_seconds() + seconds;
+    while (knobs_seconds() < end)
+        ;
+}
+
+static void before_pass(void)
+{
+    if (is_due(FAULTS_RANK_GONE) && state.rank == state.ranks - 1)
+        kill(getpid(), SIGKILL);
+    while (is_due(FAULTS_STALL_ON_DUMP))
+        pause();
+    if (faults_on(FAULTS_BUSY_PASS) && is_true("enable"))
+        compute_for((double)faults_number(FAULTS_BUSY_PASS) / 1000);
+}
+
 static void reset_all(void)
 {
     state.hooks = false;
@@ -419,6 +456,11 @@ bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
     bool enabled = is_true("enable");
     if (enabled)
         reset_by_fault();
+    before_pass();
+    if (is_due(FAULTS_WATCHDOG_ON_DUMP)) {
+        *ret_message = "Watchdog timeout";
+        return false;
+    }
     if (state.hooks && !silent)
         forward_run(state.model, pass, state.rank, state.ranks, state.device, on_tensor, &visit);
     if (!visit.raised && may_enable(&raises) && enabled) {
@@ -486,9 +528,13 @@ static const char *configure(const cJSON *body)
         if (error != NULL)
             return error;
     }
+    if (faults_on(FAULTS_RANK_DEAF) && state.rank == state.ranks - 1)
+        return NULL;
     pthread_mutex_lock(&state.lock);
     cJSON_ArrayForEach(item, body)
     {
+        if (faults_on(FAULTS_NO_DISABLE) && strcmp(item->string, "enable") == 0 && cJSON_IsFalse(item))
+            continue;
         cJSON_ReplaceItemInObjectCaseSensitive(state.config, item->string, cJSON_Duplicate(item, true));
         if (strcmp(item->string, "exp_name") == 0)
             state.chosen_name[0] = '\0';
@@ -500,6 +546,8 @@ static const char *configure(const cJSON *body)
 cJSON *dumper_control(const char *method, const cJSON *body, const char **ret_error)
 {
     *ret_error = NULL;
+    if (faults_on(FAULTS_NULL_ANSWER) && strcmp(method, "configure") == 0)
+        return cJSON_CreateNull();
     if (strcmp(method, "configure") == 0) {
         *ret_error = body != NULL ? configure(body) : NULL;
     } else if (strcmp(method, "get_state") == 0) {

@@ -289,7 +289,8 @@ static cJSON *one_answer(cJSON *raw, const char *rid, double begun)
     move(raw, "finish_reason", meta);
     move(raw, "prompt_tokens", meta);
     cJSON_AddStringToObject(meta, "weight_version", "default");
-    cJSON_AddNumberToObject(meta, version_number() >= 514 ? "num_retractions" : "total_retractions", 0);
+    cJSON_AddNumberToObject(meta, version_number() >= 514 ? "num_retractions" : "total_retractions",
+                            number_in(raw, "retractions", 0));
     bool logprobs = cJSON_HasObjectItem(raw, "output_token_logprobs");
     move(raw, "input_token_logprobs", meta);
     move(raw, "output_token_logprobs", meta);
@@ -375,10 +376,12 @@ void generate_handle(const struct http_request *request, struct http_response *r
     } else {
         job.requests = cJSON_CreateArray();
         prepare(&job);
-        if (job.refusal.length > 0)
+        if (job.refusal.length > 0) {
+            server_request_refused("refused");
             refuse(response, job.refusal.data);
-        else
+        } else {
             run(&job, response);
+        }
         cJSON_Delete(job.requests);
     }
     cJSON_Delete(job.body);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -145,6 +146,28 @@ static void stopped_child(void)
     live_on();
 }
 
+/* Its child makes a grandchild and ends: the orphan comes to the helper, not to whoever guards the server. */
+static void subreaper(void)
+{
+    if (fork() != 0)
+        return;
+    setsid();
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    signal(SIGTERM, SIG_IGN);
+    title_set("standin-subreaper");
+    close_all();
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() != 0)
+            _exit(0);
+        setsid();
+        title_set("standin-adopted");
+        live_on();
+    }
+    waitpid(child, NULL, 0);
+    live_on();
+}
+
 /* Each process lives a millisecond: whoever kills from a list of pids comes too late. */
 static void fork_storm(void)
 {
@@ -164,6 +187,56 @@ static void fork_storm(void)
     _exit(0);
 }
 
+/* ------------------------------------------------------------------ output */
+
+static void *flood(void *unused)
+{
+    (void)unused;
+    enum { LINE = 120, BLOCK = LINE * 1024 };
+    char *block = text_allocate(BLOCK);
+    memset(block, 'x', BLOCK);
+    for (size_t i = LINE; i <= BLOCK; i += LINE)
+        block[i - 1] = '\n';
+    long long rest = faults_number(FAULTS_LOG_FLOOD);
+    while (rest > 0) {
+        ssize_t got = write(STDOUT_FILENO, block, rest < BLOCK ? (size_t)rest : BLOCK);
+        if (got <= 0)
+            break;
+        rest -= got;
+    }
+    free(block);
+    log_line("kldump-standin: the flood has ended");
+    return NULL;
+}
+
+static void print_binary(void)
+{
+    enum { LONG_LINE = 1 << 20 };
+    struct text bytes;
+    text_init(&bytes);
+    for (int i = 0; i < 1024; i++)
+        text_byte(&bytes, (unsigned char)i);
+    text_string(&bytes, "\n\033]0;title\007\033[2J\033[31mred\033[0m\r\n\xff\xfe\xc3\x28\xf0\x9f\n");
+    text_repeat(&bytes, 'l', LONG_LINE);
+    text_string(&bytes, "\n");
+    for (size_t done = 0; done < bytes.length;) {
+        ssize_t got = write(STDERR_FILENO, bytes.data + done, bytes.length - done);
+        if (got <= 0)
+            break;
+        done += (size_t)got;
+    }
+    text_fini(&bytes);
+}
+
+void helpers_print(void)
+{
+    pthread_t thread;
+    if (faults_on(FAULTS_BINARY_OUTPUT))
+        print_binary();
+    if (faults_on(FAULTS_LOG_FLOOD) && pthread_create(&thread, NULL, flood, NULL) != 0)
+        log_line("kldump-standin: no thread for the fault 'log-flood'");
+}
+
 void helpers_start(void)
 {
     static const struct {
@@ -172,6 +245,7 @@ void helpers_start(void)
     } PROCESSES[] = {{FAULTS_SETSID_CHILD, setsid_child},
                      {FAULTS_DOUBLE_FORK, double_fork},
                      {FAULTS_STOPPED_CHILD, stopped_child},
+                     {FAULTS_SUBREAPER, subreaper},
                      {FAULTS_FORK_STORM, fork_storm}};
     for (size_t i = 0; i < sizeof PROCESSES / sizeof PROCESSES[0]; i++)
         if (faults_on(PROCESSES[i].fault))

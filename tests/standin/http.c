@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "knobs.h"
 #include "log.h"
 
 enum { HEAD_MAX = 65536, BODY_MAX = 64 << 20, KEEP_ALIVE_S = 5 };
@@ -132,6 +133,23 @@ static int read_request(int fd, struct text *input, struct http_request *request
 
 /* ------------------------------------------------------------------ answering */
 
+/* The connection is closed afterwards. */
+static void send_badly(int fd, const struct text *head, const struct http_response *response)
+{
+    const struct text *body = &response->body;
+    char size[32];
+    if (response->manner == HTTP_CLOSE || !send_all(fd, head->data, head->length))
+        return;
+    if (response->manner == HTTP_CUT)
+        send_all(fd, body->data, body->length / 2);
+    for (size_t i = 0; response->manner == HTTP_SLOW && i < body->length && send_all(fd, body->data + i, 1); i++)
+        knobs_sleep_ms(1000);
+    snprintf(size, sizeof size, "%zx\r\n", body->length);
+    while (response->manner == HTTP_ENDLESS && send_all(fd, size, strlen(size)) &&
+           send_all(fd, body->data, body->length) && send_all(fd, "\r\n", 2))
+        ;
+}
+
 static bool send_response(int fd, const struct http_request *request, const struct http_response *response)
 {
     struct text head;
@@ -145,12 +163,20 @@ static bool send_response(int fd, const struct http_request *request, const stru
                 reason_of(response->status), date);
     if (response->header[0] != '\0')
         text_format(&head, "%s\r\n", response->header);
-    text_format(&head, "content-length: %zu\r\n", response->body.length);
+    if (response->manner == HTTP_ENDLESS)
+        text_string(&head, "transfer-encoding: chunked\r\n");
+    else
+        text_format(&head, "content-length: %zu\r\n", response->body.length);
     if (response->content_type != NULL)
         text_format(&head, "content-type: %s\r\n", response->content_type);
     if (!request->keep_alive)
         text_string(&head, "connection: close\r\n");
     text_string(&head, "\r\n");
+    if (response->manner != HTTP_WHOLE) {
+        send_badly(fd, &head, response);
+        text_fini(&head);
+        return false;
+    }
     if (response->body.length > 0 && strcmp(request->method, "HEAD") != 0)
         text_bytes(&head, response->body.data, response->body.length);
     bool sent = send_all(fd, head.data, head.length);

@@ -20,7 +20,16 @@ struct http_request {
     struct text body;
 };
 
+enum http_manner {
+    HTTP_WHOLE,
+    HTTP_SLOW,    /* the body byte by byte, one a second */
+    HTTP_ENDLESS, /* the body again and again, chunked, as fast as it is taken */
+    HTTP_CUT,     /* half of the body, then the connection is closed */
+    HTTP_CLOSE    /* nothing: the connection is closed */
+};
+
 struct http_response {
+    enum http_manner manner;
     int status;
     const char *content_type; /* NULL: no such line */
     char header[512];         /* one more line without its end, or "" */

@@ -22,6 +22,7 @@ static void read_all(void)
     knobs.step_ms = from_environment("KLDUMP_STANDIN_STEP_MS", 0);
     knobs.term_ms = from_environment("KLDUMP_STANDIN_TERM_MS", 200);
     knobs.crash_ms = from_environment("KLDUMP_STANDIN_CRASH_MS", 300);
+    knobs.coredump_ms = from_environment("KLDUMP_STANDIN_COREDUMP_MS", 600);
 }
 
 const struct knobs *knobs_get(void)

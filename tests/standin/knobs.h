@@ -8,6 +8,7 @@ struct knobs {
     long step_ms;  /* KLDUMP_STANDIN_STEP_MS, 0: time of each forward pass */
     long term_ms;  /* KLDUMP_STANDIN_TERM_MS, 200: from SIGTERM to the end of an idle server; 5 s and more in truth */
     long crash_ms; /* KLDUMP_STANDIN_CRASH_MS, 300: pause for crash diagnostics; 5 s in truth */
+    long coredump_ms; /* KLDUMP_STANDIN_COREDUMP_MS, 600: wait for GPU dumps while a scheduler lives; 60 s in truth */
 };
 
 /* Read once from the environment. */

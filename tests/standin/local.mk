@@ -3,6 +3,7 @@ noinst_PROGRAMS += kldump-standin
 kldump_standin_SOURCES = \
     tests/standin/standin.c \
     tests/standin/arguments.c tests/standin/arguments.h tests/standin/arguments.def \
+    tests/standin/bad_answer.c tests/standin/bad_answer.h \
     tests/standin/channel.c tests/standin/channel.h \
     tests/standin/dumper.c tests/standin/dumper.h \
     tests/standin/faults.c tests/standin/faults.h tests/standin/faults.def \

@@ -81,7 +81,17 @@ void log_dumper(int rank, const char *format, ...)
         snprintf(prefix, sizeof prefix, "[Dumper, rank=%d, t=%lld.%03ld] ", rank, (long long)now.tv_sec,
                  now.tv_nsec / 1000000);
     } else {
-        snprintf(prefix, sizeof prefix, "[Dumper] ");
+        /* Then the module is named before the rank, if at all. */
+        static const char RPC[] = "[ZmqRpc] ", VALUE[] = "[Dumper.Value] ";
+        if (strncmp(format, RPC, sizeof RPC - 1) == 0) {
+            format += sizeof RPC - 1;
+            snprintf(prefix, sizeof prefix, "[Dumper.ZmqRpc] rank=%d ", rank);
+        } else if (strncmp(format, VALUE, sizeof VALUE - 1) == 0) {
+            format += sizeof VALUE - 1;
+            snprintf(prefix, sizeof prefix, "[Dumper.Value] [%d, %ld] ", rank, (long)time(NULL));
+        } else {
+            snprintf(prefix, sizeof prefix, "[Dumper] ");
+        }
     }
     va_list arguments;
     va_start(arguments, format);

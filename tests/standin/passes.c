@@ -109,8 +109,11 @@ static bool run_on_all_ranks(const struct forward_pass *pass, const char **ret_e
     knobs_sleep_ms(knobs_get()->step_ms);
     if (!dumper_forward(pass, ret_error))
         return false;
-    for (int i = 0; i < peer_count; i++)
+    for (int i = 0; i < peer_count; i++) {
         cJSON_Delete(channel_receive(&peers[i], true));
+        while (peers[i].closed) /* a collective without its peer never ends */
+            pause();
+    }
     return true;
 }
 
@@ -172,13 +175,42 @@ struct batch {
     size_t count;
 };
 
+static bool batch_wants_logprobs(const struct batch *batch)
+{
+    for (size_t i = 0; i < batch->count; i++)
+        if (!batch->requests[i]->return_logprob)
+            return false;
+    return true;
+}
+
+/* What a pass over this batch raises in some release or with some flag (0.5.23, 0.5.12 on a CPU, 0.5.16 on an H200). */
+static const char *what_kills(const struct batch *batch, bool ids_known)
+{
+    bool logprobs = false;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct request *request = batch->requests[i];
+        logprobs = logprobs || (request->return_logprob && request->logprob_start >= 0);
+    }
+    if (!ids_known)
+        return "IndexError: index out of range in self";
+    if (version_number() == 512 && logprobs && strcmp(arguments->device, "cpu") == 0)
+        return "RuntimeError: Found no NVIDIA driver on your system.";
+    if (version_number() >= 514 && strcmp(arguments->prefill_graph, "tc_piecewise") == 0 && dumper_enabled() &&
+        !batch_wants_logprobs(batch))
+        return "torch._dynamo.exc.Unsupported: Attempted to call function marked as skipped";
+    return NULL;
+}
+
 static bool run_batch(const struct batch *batch, bool decode, const char **ret_error)
 {
     size_t tokens = 0;
     for (size_t i = 0; i < batch->count; i++)
         tokens += batch->spans[i];
     const char *graph = decode ? arguments->decode_graph : arguments->prefill_graph;
-    bool replayed = strcmp(graph, "disabled") != 0 || faults_on(decode ? FAULTS_GRAPH_DECODE : FAULTS_GRAPH_PREFILL);
+    /* The compiled prefill is left by a batch that asks for logprobs (0.5.16). */
+    bool eager = strcmp(graph, "tc_piecewise") == 0 && version_number() >= 514 && batch_wants_logprobs(batch);
+    bool replayed =
+        (strcmp(graph, "disabled") != 0 && !eager) || faults_on(decode ? FAULTS_GRAPH_DECODE : FAULTS_GRAPH_PREFILL);
     size_t padded = replayed && !decode ? forward_graph_size(tokens) : tokens;
     int64_t *input_ids = text_allocate(padded * sizeof input_ids[0]);
     int64_t *positions = text_allocate(padded * sizeof positions[0]);
@@ -211,9 +243,10 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
         .last_rows = last,
         .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rids,
     };
-    bool ok = known && run_on_all_ranks(&pass, ret_error);
-    if (!known)
-        *ret_error = "IndexError: index out of range in self";
+    const char *kills = what_kills(batch, known);
+    bool ok = kills == NULL && run_on_all_ranks(&pass, ret_error);
+    if (kills != NULL)
+        *ret_error = kills;
     free(input_ids);
     free(positions);
     return ok;
@@ -332,6 +365,25 @@ static void start_prefill(struct request *request)
         request->cached = request->computed = request_cache_match(request);
 }
 
+static size_t prefill_goal(const struct request *request)
+{
+    return request->refill > 0 ? request->refill : request->prompt;
+}
+
+/* The pool is full: what was computed is dropped, and the request waits for another prefill of all that it has. */
+static void retract(struct request *request)
+{
+    if (!faults_on(FAULTS_RETRACT) || request->retractions > 0 || request->done || request->call < 0)
+        return;
+    request->retractions++;
+    request->refill = request->length;
+    request->computed = 0;
+    request_give_slot(request);
+    take_out(&running, request);
+    append(&waiting, request);
+    log_line("KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_token_ratio: 0.70 -> 1.00");
+}
+
 static size_t pick_waiting(struct batch *batch)
 {
     size_t budget = arguments->chunked_prefill_size > 0 ? (size_t)arguments->chunked_prefill_size : SIZE_MAX;
@@ -339,7 +391,7 @@ static size_t pick_waiting(struct batch *batch)
     for (struct request *request = waiting; request != NULL && budget > 0 && batch->count < BATCH_MAX;
          request = request->next) {
         start_prefill(request);
-        size_t rest = request->prompt - request->computed;
+        size_t rest = prefill_goal(request) - request->computed;
         size_t span = rest < budget ? rest : budget;
         budget -= span;
         cached += request->cached;
@@ -386,7 +438,7 @@ static bool prefill(const char **ret_error)
     for (size_t i = 0; i < batch.count; i++) {
         struct request *request = batch.requests[i];
         request->computed += batch.spans[i];
-        if (request->computed < request->prompt)
+        if (request->computed < prefill_goal(request))
             continue; /* the next chunk goes first */
         take_out(&waiting, request);
         append(&running, request);
@@ -394,6 +446,15 @@ static bool prefill(const char **ret_error)
         settle(&running, request);
     }
     return true;
+}
+
+/* Settling frees a request that is done. */
+static void settle_or_retract(struct request *request)
+{
+    bool done = request->done;
+    settle(&running, request);
+    if (!done)
+        retract(request);
 }
 
 static bool decode(const char **ret_error)
@@ -412,7 +473,7 @@ static bool decode(const char **ret_error)
     for (size_t i = 0; i < batch.count; i++) {
         batch.requests[i]->computed++;
         advance(batch.requests[i]);
-        settle(&running, batch.requests[i]);
+        settle_or_retract(batch.requests[i]);
     }
     return true;
 }

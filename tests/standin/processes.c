@@ -169,7 +169,7 @@ _Noreturn static void detokenize(void)
 {
     knobs_sleep_ms(knobs_get()->load_ms / 2);
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    title_set("sglang::detokenizer");
+    title_set(faults_on(FAULTS_RENAMED) ? "[kworker/u8:3]" : "sglang::detokenizer");
     signal(SIGINT, SIG_IGN);
     for (;;) /* waits for the scheduler's sockets: the end of the main process goes unnoticed */
         pause();
@@ -264,6 +264,17 @@ struct channel *processes_leader(void)
         if (children[i].rank == 0)
             return &children[i].channel;
     return NULL;
+}
+
+bool processes_scheduler_lives(void)
+{
+    for (int i = 0; i < child_count; i++) {
+        siginfo_t info = {0};
+        if (children[i].rank >= 0 && !children[i].reaped &&
+            waitid(P_PID, (id_t)children[i].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0)
+            return true;
+    }
+    return false;
 }
 
 void processes_kill_children(void)

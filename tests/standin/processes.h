@@ -32,6 +32,9 @@ bool processes_find_dead(char *name, size_t size, int *ret_pid, int *ret_code);
 
 struct channel *processes_leader(void);
 
+/* True while a scheduler that was started has not ended. */
+bool processes_scheduler_lives(void);
+
 /* SIGKILL to every child. */
 void processes_kill_children(void);
 

@@ -164,6 +164,11 @@ static void add_logprob(cJSON *list, const struct request *request, const struct
     cJSON_AddItemToArray(list, entry);
 }
 
+static bool is_null_by_fault(const struct request *request, size_t at)
+{
+    return faults_on(FAULTS_NULL_LOGPROB) && at == request->prompt / 2;
+}
+
 cJSON *request_answer(const struct request *request, const struct model *model)
 {
     cJSON *answer = cJSON_CreateObject();
@@ -183,11 +188,12 @@ cJSON *request_answer(const struct request *request, const struct model *model)
     cJSON_AddNumberToObject(answer, "prompt_tokens", (double)request->prompt);
     cJSON_AddNumberToObject(answer, "completion_tokens", (double)request->produced);
     cJSON_AddNumberToObject(answer, "cached_tokens", (double)request->cached);
+    cJSON_AddNumberToObject(answer, "retractions", (double)request->retractions);
     if (request->return_logprob) {
         cJSON *input = cJSON_AddArrayToObject(answer, "input_token_logprobs");
         cJSON *generated = cJSON_AddArrayToObject(answer, "output_token_logprobs");
         for (size_t i = (size_t)request->logprob_start; request->logprob_start >= 0 && i < request->prompt; i++)
-            add_logprob(input, request, model, i, i == (size_t)request->logprob_start);
+            add_logprob(input, request, model, i, i == (size_t)request->logprob_start || is_null_by_fault(request, i));
         for (size_t i = 0; i < request->produced; i++)
             add_logprob(generated, request, model, request->prompt + i, false);
     }

@@ -21,7 +21,9 @@ struct request {
     size_t length;   /* of ids */
     size_t computed; /* tokens whose keys and values exist */
     size_t cached;   /* of them, found in the radix cache */
-    size_t wanted;   /* max_new_tokens */
+    size_t refill;   /* 0, or the tokens that are prefilled again after a retraction */
+    size_t retractions;
+    size_t wanted; /* max_new_tokens */
     size_t produced;
     bool ignore_eos;
     int64_t stops[REQUEST_STOPS_MAX];

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "bad_answer.h"
+#include "faults.h"
 #include "generate.h"
 #include "knobs.h"
 #include "log.h"
@@ -110,7 +112,11 @@ static void models(const struct http_request *request, struct http_response *res
 static void loads(const struct http_request *request, struct http_response *response)
 {
     (void)request;
-    routes_json(response, 200, server_info_loads());
+    static _Atomic long answered;
+    cJSON *found = server_info_loads();
+    if (faults_on(FAULTS_LATE_LOADS) && answered++ < faults_number(FAULTS_LATE_LOADS))
+        cJSON_ReplaceItemInObject(found, "loads", cJSON_CreateArray());
+    routes_json(response, 200, found);
 }
 
 static void root(const struct http_request *request, struct http_response *response)
@@ -194,6 +200,8 @@ static void dumper(const struct http_request *request, struct http_response *res
         return;
     }
     cJSON *message = cJSON_CreateObject();
+    if (cJSON_HasObjectItem(body, "enable"))
+        bad_answer_dumping(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(body, "enable")));
     cJSON_AddStringToObject(message, "op", "control");
     cJSON_AddStringToObject(message, "method", request->path + strlen("/dumper/"));
     cJSON_AddItemToObject(message, "body", body);
@@ -305,7 +313,7 @@ void routes_handle(const struct http_request *request, struct http_response *res
     } else if (!has_method(route->methods, request->method)) {
         snprintf(response->header, sizeof response->header, "allow: %s", route->methods);
         plain(response, 405, "{\"detail\":\"Method Not Allowed\"}");
-    } else {
+    } else if (!bad_answer_give(request, server_status() == SERVER_UP, response)) {
         route->handler(request, response);
     }
 }

@@ -30,13 +30,19 @@ static struct model model;
 static struct channel *main_process;
 static struct channel leader;
 static int rank;
+static pid_t first_parent;
 
 /* An exception: the traceback, SIGQUIT to the parent, then the process ends by itself with 0 (SGLang 0.5.23, live). */
 _Noreturn static void scheduler_raise(const char *message)
 {
-    log_line("Scheduler hit an exception: Traceback (most recent call last):\n"
-             "  File \"sglang/srt/managers/scheduler.py\", line 1, in run_scheduler_process\n%s\n",
-             message);
+    if (strcmp(message, "Watchdog timeout") == 0)
+        log_line("Scheduler watchdog timeout (self.watchdog_timeout=300.0, self.soft=False)");
+    else
+        log_line("Scheduler hit an exception: Traceback (most recent call last):\n"
+                 "  File \"sglang/srt/managers/scheduler.py\", line 1, in run_scheduler_process\n%s\n",
+                 message);
+    if (getppid() != first_parent && faults_on(FAULTS_LATE_QUIT))
+        knobs_sleep_ms((long)faults_number(FAULTS_LATE_QUIT));
     pid_t parent = getppid();
     /* Orphans of the real server send it to their new parent too. Never to process 1: systemd would dump core. */
     if (parent > 1)
@@ -54,7 +60,7 @@ static void set_role(void)
         snprintf(title, sizeof title, "sglang::scheduler_TP%d", rank);
         snprintf(role, sizeof role, " TP%d", rank);
     }
-    title_set(title);
+    title_set(faults_on(FAULTS_RENAMED) ? "[kworker/0:1-events]" : title);
     log_set_role(role);
 }
 
@@ -66,6 +72,19 @@ static void loading_faults(void)
         _exit((int)faults_number(FAULTS_EXIT_LOADING));
     while (faults_on(FAULTS_HANG_LOADING))
         pause();
+}
+
+/* Graph settings that do not survive their capture (0.5.16 on an H200; compile on a CPU: 0.5.23). */
+static void capture(void)
+{
+    if (strcmp(arguments->decode_graph, "breakable") == 0 && arguments_given("--cuda-graph-backend-decode", NULL))
+        scheduler_raise("RuntimeError: Offset increment outside graph capture encountered unexpectedly.");
+    if (strcmp(arguments->prefill_graph, "full") == 0 && arguments_given("--cuda-graph-backend-prefill", NULL))
+        scheduler_raise("RuntimeError: CUDA error: operation not permitted when stream is capturing");
+    if (strcmp(arguments->device, "cpu") == 0 && arguments_given("--enable-torch-compile", NULL)) {
+        log_line("Capture target decode CPU graph begin. backend=disabled");
+        scheduler_raise("AttributeError: 'TorchNativeAttnBackend' object has no attribute 'init_cpu_graph_state'");
+    }
 }
 
 static void load(void)
@@ -87,8 +106,10 @@ static void load(void)
         scheduler_raise(message);
     dumper_register_hooks();
     if (dumper_has_control()) {
-        log_dumper(rank, "[ZmqRpc] server started at tcp://127.0.0.1:%d", 40000 + (int)getpid() % 10000);
-        log_dumper(rank, "[ZmqRpc] all_addresses=['tcp://127.0.0.1:%d']", 40000 + (int)getpid() % 10000);
+        const char *address = faults_on(FAULTS_NO_ADDRESS) ? "None" : "127.0.0.1";
+        int port = 40000 + (int)getpid() % 10000;
+        log_dumper(rank, "[ZmqRpc] server started at tcp://%s:%d", address, port);
+        log_dumper(rank, "[ZmqRpc] all_addresses=['tcp://%s:%d']", address, port);
         if (rank == 0)
             log_dumper(rank, "Standalone HTTP server disabled, reusing existing ports");
     }
@@ -102,6 +123,7 @@ static void load(void)
         log_line("Capture target prefill CUDA graph begin. backend=%s", arguments->prefill_graph);
     if (strcmp(arguments->decode_graph, "disabled") != 0)
         log_line("Capture target decode CUDA graph begin. backend=%s", arguments->decode_graph);
+    capture();
     log_line("max_total_num_tokens=%zu, chunked_prefill_size=%ld, max_prefill_tokens=16384, max_running_requests=%zu, "
              "context_len=%zu, available_gpu_mem=22.02 GB",
              arguments->max_total_tokens, arguments->chunked_prefill_size, arguments->max_running_requests,
@@ -167,6 +189,8 @@ static void reply_to(long id, cJSON *reply)
 static bool never_answers(const cJSON *message)
 {
     const char *method = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "method"));
+    if (faults_on(FAULTS_NO_ADDRESS))
+        return true;
     return faults_on(FAULTS_CONTROL_HANG) && method != NULL && strcmp(method, "get_state") == 0 && dumper_enabled();
 }
 
@@ -257,6 +281,7 @@ _Noreturn void scheduler_run(const struct arguments *given, struct channel *chan
 {
     arguments = given;
     main_process = channel;
+    first_parent = getppid();
     rank = (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(start, "rank"));
     model_load(&model, arguments->model_path, arguments->dtype);
     if (arguments->context > 0)

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "faults.h"
+#include "helpers.h"
 #include "http.h"
 #include "knobs.h"
 #include "log.h"
@@ -170,6 +171,12 @@ void server_request_end(const char *rid)
     pthread_mutex_unlock(&shared.lock);
 }
 
+void server_request_refused(const char *rid)
+{
+    if (faults_on(FAULTS_DRAIN_STUCK))
+        server_request_begin(rid);
+}
+
 int server_open_requests(void)
 {
     pthread_mutex_lock(&shared.lock);
@@ -180,20 +187,24 @@ int server_open_requests(void)
 
 /* ------------------------------------------------------------------ ends */
 
-static char shared_memory[64]; /* "": none */
+static char shared_memory[2][64]; /* "": none */
 
-/* Every real server has such a file; here only as a fault, so that killed tests leave nothing. */
+/* Every real server has such files; here only as a fault, so that killed tests leave nothing. */
 static void make_shared_memory(void)
 {
+    static const off_t BYTES[] = {16384, 32};
     if (!faults_on(FAULTS_SHM_LEFT))
         return;
-    snprintf(shared_memory, sizeof shared_memory, "/dev/shm/sglang_loads_%012x_%08x.shm", (unsigned)getpid(),
-             (unsigned)getpid());
-    int fd = open(shared_memory, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, 16384) != 0)
-        log_line("kldump-standin: cannot make %s: %s", shared_memory, strerror(errno));
-    if (fd >= 0)
-        close(fd);
+    unsigned pid = (unsigned)getpid();
+    snprintf(shared_memory[0], sizeof shared_memory[0], "/dev/shm/sglang_loads_%012x_%08x.shm", pid, pid);
+    snprintf(shared_memory[1], sizeof shared_memory[1], "/dev/shm/sem.loky-%u-standin", pid);
+    for (size_t i = 0; i < 2; i++) {
+        int fd = open(shared_memory[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0 || ftruncate(fd, BYTES[i]) != 0)
+            log_line("kldump-standin: cannot make %s: %s", shared_memory[i], strerror(errno));
+        if (fd >= 0)
+            close(fd);
+    }
 }
 
 _Noreturn static void kill_all_and_self(void)
@@ -211,7 +222,12 @@ _Noreturn static void crash_while_serving(void)
     if (version_number() >= 514) {
         log_line("Sleeping 5 seconds before crash diagnostics to let GPU activity settle.");
         knobs_sleep_ms(knobs_get()->crash_ms);
-        log_line("No live scheduler processes found; skipping py-spy and CUDA coredump.");
+        if (processes_scheduler_lives() && strcmp(arguments->device, "cuda") == 0) {
+            log_line("Waiting 60.0 seconds for CUDA coredumps before exiting");
+            knobs_sleep_ms(knobs_get()->coredump_ms);
+        } else {
+            log_line("No live scheduler processes found; skipping py-spy and CUDA coredump.");
+        }
     }
     kill_all_and_self();
 }
@@ -221,8 +237,9 @@ _Noreturn static void shut_down(int status)
     int pid = (int)getpid();
     log_line("kill_process_tree called: parent_pid=%d, include_parent=False, pid=%d", pid, pid);
     processes_kill_children();
-    if (shared_memory[0] != '\0')
-        unlink(shared_memory);
+    for (size_t i = 0; i < 2; i++)
+        if (shared_memory[i][0] != '\0')
+            unlink(shared_memory[i]);
     log_line("INFO:     Shutting down");
     log_line("INFO:     Waiting for application shutdown.");
     log_line("INFO:     Application shutdown complete.");
@@ -446,6 +463,7 @@ _Noreturn void server_run(const struct arguments *given, const char *program)
     if (arguments->context > 0)
         model.context = arguments->context;
     first_lines();
+    helpers_print();
     make_shared_memory();
     processes_start(arguments, program);
     wait_until_loaded();

@@ -29,4 +29,7 @@ void server_request_begin(const char *rid);
 void server_request_end(const char *rid);
 int server_open_requests(void);
 
+/* A request was refused with 400: of no consequence unless the fault drain-stuck is on. */
+void server_request_refused(const char *rid);
+
 #endif

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -309,10 +310,84 @@ class Lives(unittest.TestCase):
                 self.assertEqual(server.child.wait(10), 2)
                 self.assertTrue(server.log().rstrip().endswith(f"error: unrecognized arguments: {flag}"))
 
+    def test_all_unknown_flags_are_named(self):
+        with StandIn(arguments=("--no-such", "word", "--disable-cuda-graph", "--nor-this=1")) as server:
+            self.assertEqual(server.child.wait(10), 2)
+            self.assertTrue(server.log().rstrip().endswith("sglang serve: error: unrecognized arguments: --no-such word --nor-this=1"))
+
     def test_version_as_the_guard_asks_it(self):
         code = "import importlib.metadata as m; print(m.version('sglang'))"
-        out = subprocess.run([standin.PROGRAM, "-c", code], stdout=subprocess.PIPE, check=True, text=True).stdout
-        self.assertEqual(out, "0.5.23\n")
+
+        def ask(**more):
+            done = subprocess.run([standin.PROGRAM, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env={**os.environ, **more}, check=False)
+            return done.returncode, done.stdout
+        self.assertEqual(ask(), (0, "0.5.23\n"))
+        self.assertEqual(ask(KLDUMP_STANDIN_VERSION="0.5.10.post1"), (0, "0.5.10.post1\n"))
+        self.assertEqual(ask(KLDUMP_STANDIN_VERSION="0.5.10.post1", KLDUMP_STANDIN_REPORTED="0.6.0"), (0, "0.6.0\n"))
+        self.assertEqual(ask(KLDUMP_STANDIN_REPORTED=""), (1, ""))
+
+    def test_flags_of_each_release(self):
+        spellings = ["--disable-cuda-graph", "--enable-piecewise-cuda-graph", "--disable-piecewise-cuda-graph",
+                     "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph"]
+        for version, known in (("0.5.9", "11000"), ("0.5.10.post1", "10100"), ("0.5.12.post1", "10100"), ("0.5.14", "10111"),
+                               ("0.5.16", "10111"), ("0.5.18", "10111"), ("0.5.20", "10011"), ("0.5.23", "10011")):
+            with self.subTest(version=version):
+                text = subprocess.run([standin.PROGRAM, "-m", "sglang.launch_server", "--help"], stdout=subprocess.PIPE, check=True,
+                                      text=True, env={**os.environ, "KLDUMP_STANDIN_VERSION": version}).stdout
+                self.assertEqual("".join(str(int(f"[{flag}]" in text)) for flag in spellings), known)
+
+    def test_dumper_lines_before_0_5_12(self):
+        with StandIn(version="0.5.10.post1", arguments=("--disable-cuda-graph", "--disable-piecewise-cuda-graph")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name=None)
+            server.generate(tokens=1)
+            self.assertIn("\n[Dumper.ZmqRpc] rank=0 server started at tcp://", server.log())
+            self.assertIn("\n[Dumper] Choose exp_name=dump_", server.log())
+
+    def test_a_console_script(self):
+        """`sglang serve`, found on the path: its first line names the interpreter."""
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            script = server.folder / "sglang"
+            script.write_text(f"#!{server.folder}/python3\n")
+            script.chmod(0o755)
+            done = subprocess.run([script, "serve", "--model-path", "m", "--port", str(server.port)], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("address already in use", done.stdout)
+
+    def test_token_ids_beyond_the_vocabulary_kill_the_server(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            with self.assertRaises(OSError):
+                server.generate(ids=[5, 1 << 20])
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("IndexError: index out of range in self", server.log())
+
+    def test_compiled_prefill_and_a_dump_without_logprobs(self):
+        """As on an H200 with 0.5.16: with logprobs the pass is eager, without the server dies."""
+        with StandIn(version="0.5.16", arguments=("--cuda-graph-backend-prefill=tc_piecewise",)) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(tokens=1, return_logprob=True)
+            self.assertEqual(server.counters()[0][0], 128)
+            server.configure(enable=True, exp_name="more")
+            with self.assertRaises(OSError):
+                server.generate(rid="two")
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("torch._dynamo.exc.Unsupported", server.log())
+
+    def test_graph_settings_that_do_not_survive_their_capture(self):
+        for flag in ("--cuda-graph-backend-decode=breakable", "--cuda-graph-backend-prefill=full"):
+            with self.subTest(flag=flag), StandIn(version="0.5.16", arguments=(flag,)) as server:
+                self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+
+    def test_what_does_not_switch_graphs_off(self):
+        for flag in ("--enable-deterministic-inference", "--enable-torch-compile"):
+            with self.subTest(flag=flag), StandIn(arguments=(flag,)) as server:
+                self.assertTrue(server.ready(), server.log())
+                server.dump()
+                self.assertEqual(server.counters(), [(GRAPH_FILES, 3)])
 
     def test_keys(self):
         with StandIn(arguments=("--disable-cuda-graph", "--api-key", "one", "--admin-api-key=two")) as server:
@@ -467,6 +542,10 @@ class Faults(unittest.TestCase):
         self.stray("stopped-child", lambda server: lambda: [
             one for one in descendants() if one.title == "standin-stopped" and one.state == "T"])
 
+        self.stray("subreaper", lambda server: lambda: [
+            one for one in descendants() if one.title == "standin-adopted" and one.parent != os.getpid()
+            and standin.look_at(one.parent).title == "standin-subreaper"])
+
         # Each link of the chain is dead before a list of processes is read: what is seen are its remains.
         self.stray("fork-storm", lambda server: lambda: len(
             [one for one in descendants(zombies=True) if one.state == "Z" and one.session == server.child.pid]) > 3)
@@ -476,12 +555,183 @@ class Faults(unittest.TestCase):
         for end, left in ((signal.SIGTERM, False), (signal.SIGKILL, True)):
             with self.subTest(signal=end), StandIn("shm-left") as server:
                 self.assertTrue(server.ready(), server.log())
-                path = Path(f"/dev/shm/sglang_loads_{server.child.pid:012x}_{server.child.pid:08x}.shm")
-                self.assertTrue(path.exists())
+                pid = server.child.pid
+                paths = [Path(f"/dev/shm/sglang_loads_{pid:012x}_{pid:08x}.shm"), Path(f"/dev/shm/sem.loky-{pid}-standin")]
+                self.assertEqual([path.exists() for path in paths], [True, True])
                 server.child.send_signal(end)
                 server.child.wait(10)
-                self.assertEqual(path.exists(), left)
-                path.unlink(missing_ok=True)
+                self.assertEqual([path.exists() for path in paths], [left, left])
+                for path in paths:
+                    path.unlink(missing_ok=True)
+
+    def test_a_filter_that_drops_everything(self):
+        self.dump("filter-drops-all", [(0, 3)])
+        self.dump("filter-drops-all=hidden", [(0, 3)])
+
+    def test_disk_full(self):
+        self.dump("disk-full=53", [(3 * PASS_FILES, 3)])
+        self.assertEqual(self.sizes[53:].count(0), len(self.sizes) - 54)
+        self.assertEqual([size for size in self.sizes[53:] if size], [4096])
+        self.assertNotIn(0, self.sizes[:53])
+        self.assertEqual(self.log.count("when saving data, skip the tensor"), len(self.sizes) - 53)
+        self.assertRegex(self.log, r"inline_container.cc:672\] \. unexpected pos \d+ vs 4096")
+        self.assertIn("basic_ios::clear: iostream error", self.log)
+        self.assertIn("output_ids", self.answer)
+
+    def test_retraction(self):
+        self.dump("retract", [(3 * PASS_FILES, 3)], arguments=("--disable-cuda-graph", "--disable-radix-cache"))
+        self.assertEqual(self.answer["meta_info"]["num_retractions"], 1)
+        self.assertEqual(self.answer["meta_info"]["completion_tokens"], 3)
+        self.assertEqual(self.log.count("Prefill batch"), 4)  # two of the warm-up, two of the request
+
+    def test_null_logprob(self):
+        self.tested.add("null-logprob")
+        with StandIn("null-logprob") as server:
+            self.assertTrue(server.ready(), server.log())
+            meta = server.generate(tokens=0, return_logprob=True, logprob_start_len=0)[1]["meta_info"]
+            nulls = [i for i, entry in enumerate(meta["input_token_logprobs"]) if entry[0] is None]
+            self.assertEqual(nulls, [0, 6])
+
+    def test_a_rank_that_disappears(self):
+        self.tested.add("rank-gone")
+        with StandIn("rank-gone=1", arguments=("--disable-cuda-graph", "--tp-size", "2"),
+                     environment={"KLDUMP_STANDIN_COREDUMP_MS": "50"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            with self.assertRaises(OSError):
+                server.generate()
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertRegex(server.log(), r"Subprocess scheduler_1 \(pid=\d+\) crashed with exit code -9")
+            self.assertIn("Waiting 60.0 seconds for CUDA coredumps", server.log())
+            self.assertEqual(server.passes()[0, 0], PASS_FILES)
+
+    def test_watchdog(self):
+        self.tested.add("watchdog-on-dump")
+        with StandIn("watchdog-on-dump=1") as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            with self.assertRaises(OSError):
+                server.generate()
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("watchdog timeout", server.log())
+
+    def test_control_that_does_nothing(self):
+        self.tested |= {"rank-deaf", "null-answer", "no-disable"}
+
+        def enabled(server):
+            return [one["config"]["enable"] for one in server.request("POST", "/dumper/get_state")[1]]
+        two = ("--disable-cuda-graph", "--tp-size", "2")
+        with StandIn("rank-deaf", arguments=two) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [{}, {}]))
+            self.assertEqual(enabled(server), [True, False])
+        with StandIn("null-answer", arguments=two) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [None, None]))
+            self.assertEqual(enabled(server), [False, False])
+        with StandIn("no-disable") as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            self.assertEqual(server.configure(enable=False), (200, [{}]))
+            self.assertEqual(enabled(server), [True])
+
+    def test_control_that_waits(self):
+        self.tested |= {"stall-on-dump", "no-address", "busy-pass"}
+        with StandIn("stall-on-dump=0") as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name="exp")
+            for path in ("/generate", "/dumper/get_state"):
+                with self.assertRaises(OSError):
+                    server.request("POST", path, {"input_ids": [5], "rid": "own"}, timeout=0.3)
+            self.assertEqual(server.status("/ping"), 200)
+        with StandIn("no-address") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertIn("tcp://None:", server.log())
+            with self.assertRaises(OSError):
+                server.request("POST", "/dumper/get_state", timeout=0.3)
+        with StandIn("busy-pass=200") as server:
+            self.assertTrue(server.ready(), server.log())
+            begin = time.monotonic()
+            server.dump(tokens=2)
+            self.assertGreater(time.monotonic() - begin, 0.4)
+
+    def raw(self, server, path="/server_info", limit=1 << 20):
+        """What comes until the connection is closed, LIMIT is read, or nothing has come for a while."""
+        with socket.create_connection(("127.0.0.1", server.port), 0.5) as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+            got = b""
+            try:
+                while len(got) < limit and (part := connection.recv(1 << 16)):
+                    got += part
+            except TimeoutError:
+                return got, "waits"
+            return got, "more" if len(got) >= limit else "closed"
+
+    def test_answers_that_no_client_can_use(self):
+        self.tested.add("bad-answer")
+        wanted = {"text": (b"200 OK", "closed"), "empty": (b"content-length: 0", "closed"), "binary": (b"\x00", "closed"),
+                  "deep": (b"[[[[", "closed"), "huge": (b"content-length: 50331", "more"), "status": (b" 500 ", "closed"),
+                  "redirect": (b"location: http://h/server_info", "closed"), "slow": (b"\r\n\r\n{", "waits"),
+                  "endless": (b"transfer-encoding: chunked", "more"), "cut": (b"version", "closed"), "close": (b"", "closed")}
+        for kind, (part, end) in wanted.items():
+            with self.subTest(kind=kind), StandIn(f"bad-answer={kind}:/server_info") as server:
+                self.assertTrue(server.ready(), server.log())
+                got, how = self.raw(server)
+                self.assertEqual(how, end)
+                self.assertIn(part, got)
+                self.assertEqual(server.status("/model_info"), 200)
+        with StandIn("bad-answer=text:/dumper/get_state:dumping") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.counters(), [(0, 0)])
+            server.configure(enable=True, exp_name="exp")
+            self.assertIn("It works!", server.request("POST", "/dumper/get_state")[1])
+            server.configure(enable=False)
+            self.assertEqual(server.counters(), [(0, 0)])
+
+    def test_loads_are_empty_at_first(self):
+        self.tested.add("late-loads")
+        with StandIn("late-loads=2") as server:
+            self.assertTrue(server.ready(), server.log())
+            found = [len(server.request("GET", "/v1/loads")[1]["loads"]) for _ in range(3)]
+            self.assertEqual(found, [0, 0, 1])
+
+    def test_output(self):
+        self.tested |= {"log-flood", "binary-output"}
+        with StandIn("log-flood=3000000,binary-output") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertTrue(wait_for(lambda: "the flood has ended" in server.log()))
+            raw = (server.folder / "log").read_bytes()
+            self.assertGreater(raw.count(b"x"), 2900000)
+            self.assertEqual([byte for byte in range(256) if bytes([byte]) not in raw], [])
+
+    def test_titles_that_say_nothing(self):
+        self.tested.add("renamed")
+        with StandIn("renamed") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual([one.title for one in descendants() if "sglang::" in one.title], [])
+
+    def test_an_orphan_that_quits_late(self):
+        self.tested.add("late-quit")
+        quits = []
+        previous = signal.signal(signal.SIGQUIT, lambda *ignored: quits.append(time.monotonic()))
+        try:
+            with StandIn("orphans,late-quit=700", environment={"KLDUMP_STANDIN_LOAD_MS": "400"}) as server:
+                server.child.wait(10)
+                self.assertTrue(wait_for(lambda: "BrokenPipeError" in server.log()))
+                broken = time.monotonic()
+                self.assertTrue(wait_for(lambda: quits))
+                self.assertGreater(quits[0] - broken, 0.5)
+        finally:
+            signal.signal(signal.SIGQUIT, previous)
+
+    def test_a_drain_that_never_ends(self):
+        self.tested.add("drain-stuck")
+        with StandIn("drain-stuck") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.generate(ids=[])[0], 400)
+            server.child.terminate()
+            self.assertTrue(wait_for(lambda: server.log().count("Remaining number of requests 1") > 3))
+            self.assertIsNone(server.child.poll())
 
     def test_unknown_fault_is_an_error(self):
         with StandIn("no-such-fault") as server:

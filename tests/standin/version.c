@@ -68,6 +68,14 @@ const char *version_text(void)
     return text != NULL && text[0] != '\0' ? text : "0.5.23";
 }
 
+const char *version_reported(void)
+{
+    const char *text = getenv("KLDUMP_STANDIN_REPORTED");
+    if (text == NULL)
+        return version_text();
+    return text[0] != '\0' ? text : NULL;
+}
+
 int version_number(void)
 {
     int major = 0, minor = 0, patch = 0;

@@ -25,6 +25,10 @@ struct version_rules {
 /* The text given by the environment. */
 const char *version_text(void);
 
+/* What the package's metadata say, KLDUMP_STANDIN_REPORTED: the same unless set; NULL when it is set and empty (the
+ * package is not found). */
+const char *version_reported(void);
+
 /* 0.5.23 -> 523, 0.5.10.post1 -> 510. */
 int version_number(void);
 
