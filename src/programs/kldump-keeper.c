@@ -5,6 +5,7 @@
 #include "sys/cgroup_control.h"
 #include "sys/keeper.h"
 #include "sys/kill_tree.h"
+#include "sys/stop_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@
 enum { ARGUMENT_CHANNEL = 1, ARGUMENT_GUARD, ARGUMENT_CGROUP, ARGUMENT_COOKIE, ARGUMENT_OUT, ARGUMENT_ERR };
 enum { ARGUMENT_DASHES = 7, ARGUMENT_COMMAND = 8 };
 enum { POLL_CHANNEL, POLL_GUARD, POLL_SIGNAL, POLL_EXEC, POLL_EVENTS, POLL_COUNT };
-enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000 };
+enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000, FROZEN_LOOK_MS = 1000 };
+enum freeze { FREEZE_NO, FREEZE_BEGUN, FREEZE_FAILED, FREEZE_DONE };
 
 /* What a child reports through its pipe when it could not execute CMD. */
 struct failure {
@@ -40,6 +42,11 @@ struct keeper_state {
     int64_t kill_start_ns, last_ns, silence_ns, rehearsed_ns;
     int cgroup_error, empty_passes, pause_ms;
     struct kill_tree tree;
+    enum freeze freeze; /* DONE: everything stands still, and the guard may be silent */
+    int64_t freeze_start_ns;
+    int still_passes, freeze_pause_ms;
+    struct stop_tree stop;
+    char cgroup_name[256]; /* the last part of its path; "": none */
 };
 
 static int64_t now_ns(void)
@@ -202,6 +209,7 @@ static void begin_kill(struct keeper_state *state, enum keeper_reason reason)
         state->reason = reason;
         state->kill_start_ns = now_ns();
     }
+    state->freeze = FREEZE_NO; /* whom we stopped dies stopped */
     state->gone_told = state->gone = false;
     state->empty_passes = 0;
     state->pause_ms = 0;
@@ -214,6 +222,54 @@ static void signal_group(const struct keeper_state *state)
         kill(-state->main_pid, SIGTERM);
         kill(-state->main_pid, SIGCONT);
     }
+}
+
+/* ---- standing still ---- */
+
+static void thaw(struct keeper_state *state)
+{
+    if (state->freeze == FREEZE_NO)
+        return;
+    state->freeze = FREEZE_NO;
+    state->silence_ns = 0;
+    if (state->cgroup >= 0)
+        cgroup_control_thaw(state->cgroup);
+    stop_tree_continue(&state->stop);
+}
+
+static void begin_freeze(struct keeper_state *state)
+{
+    if (state->killing || state->freeze != FREEZE_NO)
+        return;
+    if (state->cgroup >= 0)
+        cgroup_control_freeze(state->cgroup);
+    state->freeze = FREEZE_BEGUN;
+    state->freeze_start_ns = now_ns();
+    state->still_passes = state->freeze_pause_ms = 0;
+}
+
+/* Whoever lets a process of the run run again while the guard is stopped has it stopped again. */
+static void look_frozen(struct keeper_state *state)
+{
+    const char *frozen = state->cgroup_name[0] ? state->cgroup_name : NULL;
+    size_t in_kernel, running = stop_tree_pass(&state->stop, &state->tree, frozen, &in_kernel);
+    if (state->events >= 0 && cgroup_control_frozen(state->events) != 1) {
+        cgroup_control_freeze(state->cgroup);
+        running++;
+        in_kernel++; /* nothing else keeps one from freezing */
+    }
+    state->still_passes = running == 0 ? state->still_passes + 1 : 0;
+    bool late = now_ns() - state->freeze_start_ns > (int64_t)KEEPER_FREEZE_MS * 1000000;
+    if (state->freeze == FREEZE_BEGUN && (state->still_passes >= 2 || late)) {
+        state->freeze = running == in_kernel ? FREEZE_DONE : FREEZE_FAILED;
+        tell(state, (struct keeper_message){.kind = KEEPER_FROZEN, .value = (int32_t)(running - in_kernel)});
+    }
+    if (state->freeze != FREEZE_BEGUN)
+        state->freeze_pause_ms = FROZEN_LOOK_MS;
+    else if (state->still_passes > 0)
+        state->freeze_pause_ms = 0;
+    else
+        state->freeze_pause_ms = state->freeze_pause_ms < 20 ? state->freeze_pause_ms + 1 : 20;
 }
 
 static void lose_guard(struct keeper_state *state)
@@ -236,7 +292,11 @@ static void read_channel(struct keeper_state *state)
         state->silence_ns = 0;
         if (got != sizeof message)
             continue;
-        if (message.kind == KEEPER_KILL)
+        if (message.kind != KEEPER_HEARTBEAT && message.kind != KEEPER_FREEZE && message.kind != KEEPER_KILL)
+            thaw(state);
+        if (message.kind == KEEPER_FREEZE)
+            begin_freeze(state);
+        else if (message.kind == KEEPER_KILL)
             begin_kill(state, KEEPER_REASON_ASKED);
         else if (message.kind == KEEPER_TERM_GROUP)
             signal_group(state);
@@ -311,21 +371,28 @@ static void count_silence(struct keeper_state *state)
     state->last_ns = now;
 }
 
+static bool polls_events(const struct keeper_state *state)
+{
+    return (state->killing && !state->gone) || state->freeze != FREEZE_NO;
+}
+
 static void wait_for_something(struct keeper_state *state)
 {
     int64_t timeout_ms = 1000;
-    if (!state->killing) {
+    if (!state->killing && state->freeze != FREEZE_DONE) {
         int64_t left_ms = ((int64_t)KEEPER_SILENCE_MS * 1000000 - state->silence_ns) / 1000000 + 1;
         timeout_ms = left_ms < timeout_ms ? left_ms : timeout_ms;
     }
     if ((state->killing || state->main_ended) && !state->gone && state->pause_ms < timeout_ms)
         timeout_ms = state->pause_ms;
+    if (state->freeze != FREEZE_NO && state->freeze_pause_ms < timeout_ms)
+        timeout_ms = state->freeze_pause_ms;
     struct pollfd fds[POLL_COUNT] = {
         [POLL_CHANNEL] = {.fd = state->channel, .events = POLLIN},
         [POLL_GUARD] = {.fd = state->guard_gone ? -1 : state->guard, .events = POLLIN},
         [POLL_SIGNAL] = {.fd = state->signals, .events = POLLIN},
         [POLL_EXEC] = {.fd = state->exec_pipe, .events = POLLIN},
-        [POLL_EVENTS] = {.fd = state->killing && !state->gone ? state->events : -1, .events = POLLPRI},
+        [POLL_EVENTS] = {.fd = polls_events(state) ? state->events : -1, .events = POLLPRI},
     };
     int ready = poll(fds, POLL_COUNT, (int)timeout_ms);
     count_silence(state);
@@ -354,10 +421,13 @@ static void run(struct keeper_state *state)
     while (!(state->gone && state->guard_gone)) {
         if ((state->killing || state->main_ended) && !state->gone)
             look(state);
+        if (state->freeze != FREEZE_NO)
+            look_frozen(state);
         if (state->gone && state->guard_gone)
             break;
         wait_for_something(state);
-        if (!state->killing && state->silence_ns >= (int64_t)KEEPER_SILENCE_MS * 1000000)
+        if (!state->killing && state->freeze != FREEZE_DONE &&
+            state->silence_ns >= (int64_t)KEEPER_SILENCE_MS * 1000000)
             begin_kill(state, KEEPER_REASON_SILENCE);
     }
     if (state->cgroup >= 0)
@@ -395,6 +465,18 @@ static void rehearse_pass(struct keeper_state *state, int64_t *ret_ns)
     while (dummy > 0 && waitpid(dummy, NULL, 0) < 0 && errno == EINTR)
         ;
     *ret_ns = now_ns() - start_ns;
+}
+
+/* The last part of the path, which no other cgroup has: it ends in the cookie. */
+static void name_cgroup(struct keeper_state *state)
+{
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", state->cgroup);
+    ssize_t length = state->cgroup >= 0 ? readlink(link, path, sizeof path - 1) : -1;
+    path[length > 0 ? length : 0] = '\0';
+    const char *name = strrchr(path, '/');
+    if (name && strlen(name) <= sizeof state->cgroup_name)
+        memcpy(state->cgroup_name, name + 1, strlen(name));
 }
 
 /* The way of killing is tried before it is needed; the median counts, since a busy machine now and then takes long. */
@@ -467,6 +549,7 @@ int main(int argc, char **argv)
         .ancestor = getpid(), .guard = getppid(), .cookie = argv[ARGUMENT_COOKIE], .since_ticks = self.start_ticks};
     kill_tree_init(&state.tree, &target);
     rehearse(&state);
+    name_cgroup(&state);
     start_child(&state, out, err, argv + ARGUMENT_COMMAND);
     close(out); /* whoever reads the server's output must see its end */
     close(err);
@@ -475,5 +558,6 @@ int main(int argc, char **argv)
     }
     run(&state);
     kill_tree_fini(&state.tree);
+    stop_tree_fini(&state.stop);
     return 0;
 }

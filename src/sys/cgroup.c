@@ -250,6 +250,17 @@ bool cgroup_kill(const struct cgroup *cgroup)
     return true;
 }
 
+bool cgroup_freeze(const struct cgroup *cgroup, int limit_ms)
+{
+    return cgroup->kind != CGROUP_NONE && cgroup_control_freeze(cgroup->directory_fd) == 0 &&
+           cgroup_control_wait_frozen(cgroup->events_fd, limit_ms);
+}
+
+bool cgroup_thaw(const struct cgroup *cgroup)
+{
+    return cgroup->kind != CGROUP_NONE && cgroup_control_thaw(cgroup->directory_fd) == 0;
+}
+
 bool cgroup_fini(struct cgroup *cgroup)
 {
     bool removed = true;

@@ -42,5 +42,11 @@ void cgroup_set_none(struct cgroup *cgroup, const char *why);
 /* Kills all in it, thaws. False with CGROUP_NONE or when the kernel refused. Any thread. */
 bool cgroup_kill(const struct cgroup *cgroup);
 
+/* Stops every process in it; waits up to `limit_ms` until they stand still. False with CGROUP_NONE, when the kernel
+ * refused, or when some do not yet: the order stands until cgroup_thaw or cgroup_kill all the same. Any thread; blocks.
+ */
+bool cgroup_freeze(const struct cgroup *cgroup, int limit_ms);
+bool cgroup_thaw(const struct cgroup *cgroup);
+
 /* Closes; removes the folder (false when it could not be: processes still live in it). Also of a zeroed or NONE one. */
 bool cgroup_fini(struct cgroup *cgroup);

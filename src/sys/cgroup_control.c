@@ -46,6 +46,11 @@ int cgroup_control_kill(int kill_fd)
     return pwrite(kill_fd, "1", 1, 0) == 1 ? 0 : errno;
 }
 
+int cgroup_control_freeze(int directory_fd)
+{
+    return cgroup_control_write(directory_fd, "cgroup.freeze", "1");
+}
+
 int cgroup_control_thaw(int directory_fd)
 {
     return cgroup_control_write(directory_fd, "cgroup.freeze", "0");
@@ -56,23 +61,34 @@ int cgroup_control_open_events(int directory_fd)
     return openat(directory_fd, "cgroup.events", O_RDONLY | O_CLOEXEC);
 }
 
-int cgroup_control_populated(int events_fd)
+/* One value of cgroup.events; -1: cannot be told; ENODEV, since it was removed meanwhile: `removed`. */
+static int cgroup_control_event(int events_fd, const char *name, int removed)
 {
     char text[256];
     ssize_t length = pread(events_fd, text, sizeof text - 1, 0);
-    if (length < 0) /* ENODEV: removed meanwhile */
-        return errno == ENODEV ? 0 : -1;
+    if (length < 0)
+        return errno == ENODEV ? removed : -1;
     text[length] = '\0';
-    const char *line = strstr(text, "populated ");
-    return line ? line[strlen("populated ")] == '1' : -1;
+    const char *line = strstr(text, name);
+    return line ? line[strlen(name)] == '1' : -1;
 }
 
-bool cgroup_control_wait_empty(int events_fd, int timeout_ms)
+int cgroup_control_populated(int events_fd)
+{
+    return cgroup_control_event(events_fd, "populated ", 0);
+}
+
+int cgroup_control_frozen(int events_fd)
+{
+    return cgroup_control_event(events_fd, "frozen ", 1);
+}
+
+static bool cgroup_control_wait(int events_fd, int read_value(int events_fd), int wanted, int timeout_ms)
 {
     int64_t end_ns = cgroup_control_now_ns() + (int64_t)timeout_ms * 1000000;
     for (;;) {
         /* Read before waiting: reading also takes the pending event away, so none is missed in between. */
-        if (cgroup_control_populated(events_fd) == 0)
+        if (read_value(events_fd) == wanted)
             return true;
         int64_t left_ns = end_ns - cgroup_control_now_ns();
         if (left_ns <= 0)
@@ -80,6 +96,16 @@ bool cgroup_control_wait_empty(int events_fd, int timeout_ms)
         struct pollfd wait = {.fd = events_fd, .events = POLLPRI};
         poll(&wait, 1, (int)(left_ns / 1000000) + 1);
     }
+}
+
+bool cgroup_control_wait_empty(int events_fd, int timeout_ms)
+{
+    return cgroup_control_wait(events_fd, cgroup_control_populated, 0, timeout_ms);
+}
+
+bool cgroup_control_wait_frozen(int events_fd, int timeout_ms)
+{
+    return cgroup_control_wait(events_fd, cgroup_control_frozen, 1, timeout_ms);
 }
 
 /* A cgroup can be removed only when those below are gone; the depth is bounded because somebody else's process may have

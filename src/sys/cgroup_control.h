@@ -17,13 +17,23 @@ int cgroup_control_open_kill(int directory_fd);
 /* Kills every process in it and below, frozen ones too. 0 or an errno value. Async-signal-safe. */
 int cgroup_control_kill(int kill_fd);
 
-/* After the kill: a cgroup left frozen would hold whatever enters it next. 0 or an errno value. */
+/* Orders every process in it and below to stand still; cgroup_control_frozen tells when they do. A process that is in
+ * the kernel stops when it comes out. What enters later stops too. 0 or an errno value. */
+int cgroup_control_freeze(int directory_fd);
+
+/* Undoes that. After the kill: a cgroup left frozen would hold whatever enters it next. 0 or an errno value. */
 int cgroup_control_thaw(int directory_fd);
 
 /* 1: a live process is in it or below; 0: none; -1: cannot be told. `events_fd`: cgroup.events, which polls as POLLPRI
  * when this changes. */
 int cgroup_control_open_events(int directory_fd);
 int cgroup_control_populated(int events_fd);
+
+/* 1: all in it and below stand still (also when nobody is in it); 0: not; -1: cannot be told. */
+int cgroup_control_frozen(int events_fd);
+
+/* Blocks until they do: true; false after `timeout_ms`. */
+bool cgroup_control_wait_frozen(int events_fd, int timeout_ms);
 
 /* Blocks until it is empty: true; false after `timeout_ms`. */
 bool cgroup_control_wait_empty(int events_fd, int timeout_ms);

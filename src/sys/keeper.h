@@ -9,6 +9,13 @@
  *     KEEPER_UNKILLABLE_REPORTS), GONE if they go after all.
  *   guard closes the channel, dies, or sends nothing for KEEPER_SILENCE_MS: everything is killed, then the keeper ends
  *     and removes the cgroup. A guard that was stopped finds EXITED and GONE in the channel, with their `reason`.
+ *   guard that is to be stopped (Ctrl-Z): FREEZE -> FROZEN with value 0 -> it may stop itself and be silent for as long
+ *     as it likes -> it runs again -> THAW. While frozen the keeper sees to it that everything stands still, once a
+ *     second. FROZEN with another value: that many processes could not be stopped within KEEPER_FREEZE_MS (they are
+ *     another user's); silence is not allowed then: the guard must THAW and say why. A process that the kernel holds
+ *     (state D) is not counted: it stops before its own code goes on.
+ *     Any order but HEARTBEAT and FREEZE lets them run first; KILL kills them as they stand.
+ *     A guard that dies meanwhile is noticed as always.
  *   keeper dies: the kernel kills CMD; the channel ends, and the guard kills the rest with kill_tree_until_empty. */
 #pragma once
 
@@ -25,6 +32,7 @@ enum {
     KEEPER_SILENCE_MS = 2000,
     KEEPER_UNKILLABLE_MS = 10000,
     KEEPER_UNKILLABLE_REPORTS = 16,
+    KEEPER_FREEZE_MS = 1000,
 };
 
 enum keeper_kind {
@@ -33,12 +41,15 @@ enum keeper_kind {
     KEEPER_TERM,       /* TERM and CONT to the main process alone */
     KEEPER_TERM_GROUP, /* TERM and CONT to its process group */
     KEEPER_KILL,       /* everything of the run, now */
+    KEEPER_FREEZE,     /* stop every process of the run; answered by FROZEN, once, unless another order comes first */
+    KEEPER_THAW,       /* let them run */
     /* keeper to guard */
     KEEPER_STARTED = 32, /* CMD was executed: pid, kill_ns, cgroup_error, text */
     KEEPER_EXEC_FAILED,  /* value: errno; text: what failed, "execute" or else */
     KEEPER_EXITED,       /* the main process: pid, value as from waitpid, reason */
     KEEPER_GONE,         /* no live process of the run remains: kill_ns since KILL (0: not killed), reason */
     KEEPER_UNKILLABLE,   /* pid, state, comm, text: where it sleeps in the kernel */
+    KEEPER_FROZEN,       /* value: how many processes do not stand still */
 };
 
 enum keeper_reason {
@@ -88,8 +99,8 @@ struct keeper {
  * left. That CMD was executed is told by STARTED only. */
 enum error_code keeper_spawn(const struct keeper_plan *plan, struct keeper *ret_keeper, struct error *err);
 
-/* Any thread; never blocks. KILL also wakes a keeper that was stopped. ERROR_BUSY when the keeper does not read (it is stopped), ERROR_STATE when it is gone: then
- * the guard kills by itself (keeper_kill_without). */
+/* Any thread; never blocks. KILL also wakes a keeper that was stopped. ERROR_BUSY when the keeper does not read (it is
+ * stopped), ERROR_STATE when it is gone: then the guard kills by itself (keeper_kill_without). */
 enum error_code keeper_send(const struct keeper *keeper, enum keeper_kind kind, struct error *err);
 
 /* Loop thread. 1: a message; 0: none now; -1: the channel has ended, the keeper is gone. A STARTED that says that the

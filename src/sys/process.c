@@ -167,6 +167,25 @@ bool process_has_environment(pid_t pid, const char *name, const char *value)
     return found;
 }
 
+bool process_is_in_cgroup(pid_t pid, const char *name)
+{
+    char text[4096];
+    ssize_t length = process_read_file(pid, "cgroup", text, sizeof text - 1);
+    if (length <= 0)
+        return false;
+    text[length] = '\0';
+    char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    if (!line)
+        return false;
+    line = strstr(line, "0::");
+    line[strcspn(line, "\n")] = '\0';
+    size_t size = strlen(name);
+    for (const char *at = line; (at = strstr(at, name)) != NULL; at += size)
+        if (at[-1] == '/' && (at[size] == '/' || at[size] == '\0'))
+            return true;
+    return false;
+}
+
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN])
 {
     ssize_t length = process_read_file(pid, "wchan", ret_wchan, PROCESS_WCHAN - 1);

@@ -41,6 +41,10 @@ void process_list_fini(struct process_list *list);
  * process that overwrites that memory to change its title loses it (setproctitle without SPT_NOENV does). */
 bool process_has_environment(pid_t pid, const char *name, const char *value);
 
+/* True when its cgroup (version 2) is NAME or below a cgroup of that name, whatever lies above: for names that no other
+ * cgroup has. */
+bool process_is_in_cgroup(pid_t pid, const char *name);
+
 /* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN]);
 
