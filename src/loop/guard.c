@@ -11,7 +11,6 @@
 #include "loop/guard_log.h"
 #include "sys/file.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,61 +61,45 @@ void guard_feed(struct guard *guard, const struct run_event *event)
         return;
     guard_server_turn(guard);
     guard_check_turn(guard);
-    if (guard->run.state != before || effects.count > 0) {
+    guard_launch_turn(guard);
+    if (guard->run.state != before)
         guard_report_record(guard);
+    if (guard->run.state != before || effects.count > 0)
         guard_control_changed(guard);
-    }
     if (guard->finished)
         uv_stop(&guard->loop);
     else
         arm_tick(guard);
 }
 
-/* ---- timers and signals ---- */
+/* ---- timers ---- */
+
+/* What changes by itself is free space; the record says it to whoever finds the guard dead. */
+static uint64_t record_age_ms(const struct guard *guard)
+{
+    return guard->run.state == RUN_ARMED ? 60000 : 2000;
+}
 
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct guard *guard = timer->data;
     if (guard->has_keeper && !guard->keeper_gone)
         keeper_send(&guard->keeper, KEEPER_HEARTBEAT, NULL);
+    guard_suspend_look(guard);
     guard_space_turn(guard);
     guard_control_changed(guard); /* log readers */
     guard_report_problems(guard);
-    if (guard->record_due || clock_now_ms() - guard->record_ms >= 2000)
+    if (guard->record_due || clock_now_ms() - guard->record_ms >= record_age_ms(guard))
         guard_report_record(guard);
 }
 
-static void on_signal(uv_signal_t *handle, int number)
-{
-    struct guard *guard = handle->data;
-    (void)number;
-    if (guard->set_up)
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_INTERRUPT});
-    else
-        guard->interrupted = true;
-}
-
-static const int watched_signals[] = {SIGINT, SIGTERM, SIGHUP};
-
-/* Hang-ups that the caller has switched off (nohup) stay off. */
-static bool is_ignored(int number)
-{
-    struct sigaction inherited;
-    return number == SIGHUP && sigaction(number, NULL, &inherited) == 0 && inherited.sa_handler == SIG_IGN;
-}
-
-void guard_watch_signals(struct guard *guard)
+void guard_init_timers(struct guard *guard)
 {
     uv_timer_init(&guard->loop, &guard->tick);
     uv_timer_init(&guard->loop, &guard->heartbeat);
     uv_timer_init(&guard->loop, &guard->waiting);
     guard->tick.data = guard->heartbeat.data = guard->waiting.data = guard;
-    for (size_t i = 0; i < sizeof watched_signals / sizeof watched_signals[0]; i++) {
-        uv_signal_init(&guard->loop, &guard->signals[i]);
-        guard->signals[i].data = guard;
-        if (!is_ignored(watched_signals[i]))
-            uv_signal_start(&guard->signals[i], on_signal, watched_signals[i]);
-    }
+    guard_signals_watch(guard);
     guard->handles_open = true;
 }
 
@@ -238,10 +221,7 @@ static void close_handles(struct guard *guard)
     close_handle((uv_handle_t *)&guard->tick);
     close_handle((uv_handle_t *)&guard->heartbeat);
     close_handle((uv_handle_t *)&guard->waiting);
-    for (size_t i = 0; i < sizeof guard->signals / sizeof guard->signals[0]; i++)
-        close_handle((uv_handle_t *)&guard->signals[i]);
-    if (guard->keeper_polled)
-        close_handle((uv_handle_t *)&guard->keeper_poll);
+    guard_signals_close(guard);
 }
 
 static void on_limit(uv_timer_t *timer)
@@ -251,9 +231,7 @@ static void on_limit(uv_timer_t *timer)
 
 static void close_services(struct guard *guard)
 {
-    if (guard->watcher != NULL)
-        watcher_close(guard->watcher, 1000, NULL, NULL);
-    guard->watcher = NULL;
+    guard_space_stop(guard);
     guard_check_fini(guard);
     if (guard->transfers != NULL)
         transfers_close(guard->transfers, NULL, NULL);
@@ -274,12 +252,12 @@ static void end(struct guard *guard)
 {
     if (guard->watcher != NULL)
         watcher_disarm(guard->watcher); /* its triggers are descriptors that are closed now */
-    if (guard->keeper_polled)
-        uv_poll_stop(&guard->keeper_poll);
+    guard_launch_unwatch(guard);
     bool let_go = !guard->has_keeper || keeper_fini(&guard->keeper, (int)let_go_ms);
     if (!let_go && guard->run.outcome != RUN_OUTCOME_UNKILLABLE)
         guard_report_note(guard, RUN_WARN, RUN_NOTE_END, "the keeper or the run's cgroup could not be removed");
     show_last_lines(guard);
+    guard_report_dropped(guard);
     file_remove_all(guard->plan.temporary);
     guard_report_record(guard);
     guard_report_copy(guard);
@@ -335,13 +313,10 @@ int guard_main(char **arguments, const struct server_operations *server)
     int status;
     guard.server = server;
     file_open_standard();
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGTSTP, SIG_IGN); /* a stopped guard is a dead one: its keeper would kill the run after 2 s */
-    signal(SIGTTOU, SIG_IGN);
+    guard_signals_ignore();
     uv_loop_init(&guard.loop);
     if (guard_setup(&guard, arguments, &err) != ERROR_NONE || (init_run(&guard), false) ||
-        start_services(&guard, &err) != ERROR_NONE ||
-        (tell_plan(&guard), guard_server_launch(&guard, &err)) != ERROR_NONE) {
+        start_services(&guard, &err) != ERROR_NONE || (tell_plan(&guard), guard_launch(&guard, &err)) != ERROR_NONE) {
         status = refuse(&guard, &err);
         if (guard.plan.temporary != NULL)
             file_remove_all(guard.plan.temporary);

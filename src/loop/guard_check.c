@@ -93,6 +93,19 @@ static void tell(struct guard *guard, bool ok)
                                    .text = guard->audit.reasons.count > 0 ? guard->audit.reasons.items[0] : NULL});
 }
 
+/* What somebody did to the dump meanwhile comes before anything that the files show. */
+static void add_disturbance(struct guard *guard)
+{
+    struct list reasons = {0};
+    if (guard->run.disturbance[0] == '\0')
+        return;
+    guard->audit.complete = false;
+    list_add(&reasons, guard->run.disturbance);
+    list_add_all(&reasons, list_vector(&guard->audit.reasons));
+    list_fini(&guard->audit.reasons);
+    guard->audit.reasons = reasons;
+}
+
 static void take_result(struct guard *guard, const struct child_result *result)
 {
     struct error err = ERROR_INIT;
@@ -108,6 +121,8 @@ static void take_result(struct guard *guard, const struct child_result *result)
         audit_failed(guard, err.message);
         ran = false;
     }
+    if (!guard->check_probe)
+        add_disturbance(guard);
     tell(guard, ran && !result->output_cut);
 }
 

@@ -17,6 +17,7 @@
 enum { LOG_REPLY_MAX = 256 * 1024 };
 static const uint64_t seal_file_ms = 3000; /* a disk that is slower than that keeps nobody waiting */
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
+static const uint64_t longest_dump_ms = 30 * 24 * 3600000ull;
 
 struct guard_waiter {
     struct guard_waiter *next;
@@ -246,7 +247,7 @@ struct dump_look {
     char experiment[SERVER_NAME_MAX];
     struct list own_request_ids;
     bool hold, force;
-    uint64_t wait_idle_ms;
+    uint64_t wait_idle_ms, for_ms, passes;
 };
 
 /* Only the dump that the machine will take has a holder and request ids: those of an open one must not be lost to a
@@ -266,7 +267,9 @@ static void take_dump(struct guard *guard, struct dump_look *dump)
                                           .text = dump->experiment,
                                           .hold = dump->hold,
                                           .force = dump->force,
-                                          .wait_idle_ms = dump->wait_idle_ms});
+                                          .wait_idle_ms = dump->wait_idle_ms,
+                                          .for_ms = dump->for_ms,
+                                          .passes = dump->passes});
 }
 
 static void dump_looked(uv_fs_t *look)
@@ -300,9 +303,10 @@ static void on_dump(struct control_request *request, void *user)
     struct guard *guard = user;
     const char *experiment;
     bool hold, force;
-    uint64_t wait_idle_ms;
+    uint64_t wait_idle_ms, for_ms, passes;
     if (!text(request, "experiment", &experiment) || !flag(request, "hold", &hold) || !flag(request, "force", &force) ||
-        !number(request, "wait_idle_ms", 30000, longest_wait_ms, &wait_idle_ms))
+        !number(request, "wait_idle_ms", 30000, longest_wait_ms, &wait_idle_ms) ||
+        !number(request, "for_ms", 0, longest_dump_ms, &for_ms) || !number(request, "passes", 0, UINT64_MAX, &passes))
         return;
     if (!text_is_name(experiment)) {
         control_refuse(request, ERROR_BAD_VALUE, "'%.80s' is no experiment name; expected 1 to 64 of A-Z a-z 0-9 . _ -",
@@ -327,7 +331,9 @@ static void on_dump(struct control_request *request, void *user)
                                .own_request_ids = own,
                                .hold = hold,
                                .force = force,
-                               .wait_idle_ms = wait_idle_ms};
+                               .wait_idle_ms = wait_idle_ms,
+                               .for_ms = for_ms,
+                               .passes = passes};
     dump->look.data = dump;
     text_copy(dump->experiment, sizeof dump->experiment, experiment);
     char *path = memory_format("%s/%s", guard->plan.directory, experiment);

@@ -4,6 +4,18 @@
 
 typedef void carry_out(struct guard *guard, const struct run_effect *effect);
 
+static void launch(struct guard *guard, const struct run_effect *effect)
+{
+    (void)effect;
+    guard_launch_again(guard);
+}
+
+static void suspend(struct guard *guard, const struct run_effect *effect)
+{
+    (void)effect;
+    guard_suspend(guard);
+}
+
 static void find_listener(struct guard *guard, const struct run_effect *effect)
 {
     (void)effect;
@@ -30,7 +42,7 @@ static void to_keeper(struct guard *guard, const struct run_effect *effect)
 {
     static const enum keeper_kind kinds[] = {
         [RUN_DO_TERM] = KEEPER_TERM, [RUN_DO_TERM_GROUP] = KEEPER_TERM_GROUP, [RUN_DO_KILL] = KEEPER_KILL};
-    guard_server_signal(guard, kinds[effect->kind]);
+    guard_launch_signal(guard, kinds[effect->kind]);
 }
 
 static void note(struct guard *guard, const struct run_effect *effect)
@@ -47,6 +59,8 @@ static void finish(struct guard *guard, const struct run_effect *effect)
 void guard_effects_do(struct guard *guard, const struct run_effect *effect)
 {
     static carry_out *const table[RUN_EFFECT_KINDS] = {
+        [RUN_DO_LAUNCH] = launch,
+        [RUN_DO_SUSPEND] = suspend,
         [RUN_DO_FIND_LISTENER] = find_listener,
         [RUN_DO_ASK] = guard_server_ask,
         [RUN_DO_CHECK] = check,

@@ -22,6 +22,7 @@
 struct json;
 
 enum { GUARD_EVENTS_MAX = 1000, GUARD_HISTORY_MAX = 360, GUARD_SEALS_MAX = 128, GUARD_SEAL_REASONS = 3 };
+enum { GUARD_SIGNALS = 7 };
 
 struct guard_event {
     uint64_t number; /* from 1 */
@@ -85,10 +86,10 @@ struct guard {
     int64_t started_wall_ms;
 
     uv_timer_t tick, heartbeat, waiting, limit;
-    bool stuck; /* at the end the loop could not be emptied */
-    uv_poll_t keeper_poll;
-    uv_signal_t signals[3];
-    bool keeper_polled, handles_open;
+    bool stuck;             /* at the end the loop could not be emptied */
+    uv_poll_t *keeper_poll; /* frees itself when closed; NULL: none */
+    uv_signal_t signals[GUARD_SIGNALS];
+    bool handles_open;
     unsigned depth; /* of guard_feed */
     struct keeper keeper;
     bool has_keeper;
@@ -97,7 +98,11 @@ struct guard {
     pid_t main_pid;  /* of the server; 0: not yet */
     int exit_status; /* as from waitpid, while exit_pending */
     bool exit_pending, gone_pending;
-    uint64_t gone_ns; /* when the keeper said that nothing lives any more; 0: not yet */
+    unsigned launches;      /* of the server so far */
+    bool launch_due;        /* once more, when the machine has finished its step */
+    char unknown_flag[256]; /* what the server said that it does not know; "" nothing */
+    uint64_t suspend_ns;    /* since when the run is being frozen, or frozen; 0: it is not */
+    uint64_t gone_ns;       /* when the keeper said that nothing lives any more; 0: not yet */
 
     struct transfers *transfers;
     struct output *output;
@@ -146,7 +151,7 @@ struct guard {
     uint64_t history_every_ms, history_next_ms;
     bool record_due;
     uint64_t record_ms; /* when it was handed over last */
-    bool floor_told;
+    bool floor_told, dropped_told;
     enum space_level space_told; /* the machine knows of it */
     char problem_told[2][256];   /* the latest failure of `sink` and `dump_sink` that was told */
 
@@ -155,13 +160,26 @@ struct guard {
 
 /* guard.c */
 void guard_feed(struct guard *guard, const struct run_event *event);
-void guard_watch_signals(struct guard *guard); /* from now on the loop has them */
+void guard_init_timers(struct guard *guard); /* and signals: from now on the loop has them */
 uint64_t guard_uptime_ms(const struct guard *guard);
 void guard_started(struct guard *guard, const struct keeper_message *message);
 
 /* guard_setup.c: fills guard->plan. On failure the plan may be part filled: guard_plan_fini. */
 enum error_code guard_setup(struct guard *guard, char **arguments, struct error *err);
 void guard_plan_fini(struct guard_plan *plan);
+
+/* guard_signals.c: what each signal does. */
+void guard_signals_ignore(void);               /* those that mean nothing to a guard, from the very start */
+void guard_signals_watch(struct guard *guard); /* from now on the loop has the others */
+void guard_signals_close(struct guard *guard);
+/* Stops this process as the terminal would, until somebody continues it. */
+void guard_signals_stop_here(struct guard *guard);
+
+/* guard_suspend.c: Ctrl-Z. */
+void guard_suspend(struct guard *guard);                     /* RUN_DO_SUSPEND */
+void guard_suspend_frozen(struct guard *guard, int running); /* the keeper's answer */
+void guard_suspend_look(struct guard *guard);                /* now and then: it does not answer */
+void guard_suspend_over(struct guard *guard);                /* another order lets the run go on */
 
 /* guard_effects.c: carries out one effect of the machine. */
 void guard_effects_do(struct guard *guard, const struct run_effect *effect);
@@ -197,6 +215,7 @@ struct json *guard_report_events(struct guard *guard, uint64_t after); /* array,
 void guard_report_record(struct guard *guard);                         /* hands the record to the sink */
 void guard_report_copy(struct guard *guard);                           /* and beside the dump */
 bool guard_report_problems(struct guard *guard);                       /* what could not be written; false: no news */
+void guard_report_dropped(struct guard *guard);                        /* how much was left out */
 void guard_report_fini(struct guard *guard);
 
 /* guard_space_check.c: the filesystem before the launch. ERROR_SPACE, ERROR_SETTINGS. */
@@ -211,11 +230,18 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
 void guard_space_settle(
     struct guard *guard);                   /* before an end is told: a kill at the floor that caused it comes first */
 void guard_space_turn(struct guard *guard); /* twice a second: history, and a level that no look could tell */
+void guard_space_stop(struct guard *guard);
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot); /* zero before the start */
 
 /* guard_server.c: questions over HTTP, the listener, the server's output. */
 void guard_server_ask(struct guard *guard, const struct run_effect *effect);
 void guard_server_find_listener(struct guard *guard);
-void guard_server_signal(struct guard *guard, enum keeper_kind kind);
 void guard_server_turn(struct guard *guard); /* as guard_check_turn */
-enum error_code guard_server_launch(struct guard *guard, struct error *err);
+enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err);
+
+/* guard_launch.c: the keeper and what it reports. */
+enum error_code guard_launch(struct guard *guard, struct error *err);
+void guard_launch_again(struct guard *guard); /* RUN_DO_LAUNCH */
+void guard_launch_turn(struct guard *guard);  /* as guard_check_turn */
+void guard_launch_signal(struct guard *guard, enum keeper_kind kind);
+void guard_launch_unwatch(struct guard *guard); /* the keeper is not listened to any more */

@@ -4,6 +4,7 @@
 #include "loop/guard_private.h"
 #include "base/duration.h"
 #include "base/memory.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "json/json.h"
 #include "loop/clock.h"
@@ -106,6 +107,12 @@ static void add_inodes(const struct guard_plan *plan, const struct watcher_snaps
     set_known(space, "pending_bytes", plan->pending_fd >= 0, snapshot->reading.pending_bytes);
 }
 
+static const char *const space_levels[] = {[SPACE_FINE] = "fine",
+                                           [SPACE_WARN] = "warn",
+                                           [SPACE_SOFT] = "soft",
+                                           [SPACE_FLOOR] = "floor",
+                                           [SPACE_UNMEASURABLE] = "blind"};
+
 static void add_space(struct guard *guard, struct json *object)
 {
     struct watcher_snapshot snapshot;
@@ -124,6 +131,8 @@ static void add_space(struct guard *guard, struct json *object)
     json_set_u64(space, "warn_bytes", plan->warn_bytes);
     set_known(space, "budget_bytes", plan->settings.budget_bytes > 0, plan->settings.budget_bytes);
     json_set_u64(space, "written_bytes", guard->run.written_bytes);
+    json_set_string(space, "level", space_levels[guard->run.space]);
+    json_set_bool(space, "blind", guard->run.space == SPACE_UNMEASURABLE);
     add_inodes(plan, &snapshot, space);
     json_set_u64(space, "rate_bytes_per_s", snapshot.latest.rate_bytes_per_s);
     bool shrinking = snapshot.looks > 0 && snapshot.latest.rate_bytes_per_s > 0;
@@ -172,6 +181,9 @@ struct json *guard_report_run(struct guard *guard)
     set_known(object, "port", !plan->command.is_wrapper || plan->command.port_given, plan->command.port);
     json_set_string(object, "url", guard->url[0] != '\0' ? guard->url : NULL);
     json_set_string(object, "exp", run->experiment[0] != '\0' ? run->experiment : NULL);
+    json_set_bool(object, "external", run->external && run->experiment[0] != '\0');
+    json_set_bool(object, "revoked", run->revoked);
+    json_set_string(object, "disturbance", run->disturbance[0] != '\0' ? run->disturbance : NULL);
     json_set_string(object, "dir", plan->directory);
     json_set_string(object, "guarantee", guard->guarantee);
     json_set_string(object, "started_at", clock_text(guard->started_wall_ms, at));
@@ -258,6 +270,29 @@ void guard_report_copy(struct guard *guard)
     hand_over(guard, guard->dump_sink, guard->plan.copy_path);
 }
 
+/* Once when it begins; how much it was is told at the end. */
+static bool tell_dropped(struct guard *guard, uint64_t bytes)
+{
+    if (bytes == 0 || guard->dropped_told)
+        return false;
+    guard->dropped_told = true;
+    guard_report_note(guard, RUN_WARN, RUN_NOTE_SERVER,
+                      "the server's output comes faster than the terminal or the log takes it: some of it is left out, "
+                      "since the server must not wait");
+    return true;
+}
+
+void guard_report_dropped(struct guard *guard)
+{
+    struct sink_state state;
+    char line[128], size[SIZE_TEXT];
+    sink_get(guard->sink, &state);
+    if (state.dropped_bytes == 0)
+        return;
+    snprintf(line, sizeof line, "%s of output were left out", size_text(state.dropped_bytes, size));
+    guard_report_note(guard, RUN_WARN, RUN_NOTE_SERVER, line);
+}
+
 bool guard_report_problems(struct guard *guard)
 {
     struct sink *const sinks[] = {guard->sink, guard->dump_sink};
@@ -265,6 +300,7 @@ bool guard_report_problems(struct guard *guard)
     for (size_t i = 0; i < sizeof sinks / sizeof sinks[0]; i++) {
         struct sink_state state;
         sink_get(sinks[i], &state);
+        news = tell_dropped(guard, state.dropped_bytes) || news;
         if (state.problem[0] == '\0' || strcmp(state.problem, guard->problem_told[i]) == 0)
             continue;
         text_copy(guard->problem_told[i], sizeof guard->problem_told[i], state.problem);

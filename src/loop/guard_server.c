@@ -1,8 +1,6 @@
-/* The guard's dealings with the server: its launch through the keeper, what the keeper reports, its output, who listens
- * on its port, and the questions over HTTP. Happy path: launch -> keeper says STARTED -> output lines -> the listener
- * is ours -> one question at a time. Failures: no answer, a late or malformed one: an answer that is not ok, with
- * words. The keeper gone: KEEPER_LOST, after the guard has killed by itself. The server's end is told to the machine
- * after its last lines have been read (for at most drain_ms), since they may say why. */
+/* The guard's dealings with the server: its output, who listens on its port, and the questions over HTTP. Happy path:
+ * output lines -> the listener is ours -> one question at a time. Failures: no answer, a late or malformed one: an
+ * answer that is not ok, with words. */
 #include "loop/guard_private.h"
 #include "base/memory.h"
 #include "base/text.h"
@@ -11,16 +9,12 @@
 #include "sys/kill_tree.h"
 #include "sys/listener.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ANSWER_MAX = 2 * 1024 * 1024, LAST_LINES = 12 };
-static const uint64_t drain_ms = 300;
 static const uint64_t connect_ms = 2000;
 
 /* How long an answer may take. Control calls wait for the pass that is running, and a dump makes passes long. */
@@ -74,152 +68,18 @@ static void on_line(enum output_stream stream, const char *said, size_t length, 
     struct server_line line;
     guard->server->read_line(text, length, &line);
     take_port(guard, &line);
+    if (line.kind == SERVER_LINE_UNKNOWN_FLAG)
+        text_copy(guard->unknown_flag, sizeof guard->unknown_flag, line.text);
     if (line.kind != SERVER_LINE_NOTHING)
         guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_LINE, .line = &line});
     free(text);
 }
 
-/* ---- the keeper ---- */
-
-static void tell_exited(struct guard *guard)
+enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err)
 {
-    int status = guard->exit_status;
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
-    char text[512];
-    guard->server->explain_exit(code, signal, guard->run.cause, text, sizeof text);
-    guard->exit_pending = false;
-    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = code, .signal = signal, .text = text});
-    if (guard->gone_pending)
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
-    guard->gone_pending = false;
-}
-
-static void drained(bool complete, void *user)
-{
-    (void)complete;
-    tell_exited(user);
-}
-
-static void on_message(struct guard *guard, const struct keeper_message *message)
-{
-    char text[256];
-    if (message->kind == KEEPER_EXITED || message->kind == KEEPER_GONE)
-        guard_space_settle(guard);
-    if (message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE)
-        guard_feed(guard, &(struct run_event){
-                              .kind = RUN_EVENT_KEEPER_LOST,
-                              .text = "the guard had been stopped for too long; the keeper killed everything"});
-    switch ((enum keeper_kind)message->kind) {
-    case KEEPER_STARTED:
-        guard->main_pid = message->pid;
-        guard_started(guard, message);
-        break;
-    case KEEPER_EXEC_FAILED:
-        snprintf(text, sizeof text, "%s: %s", guard->plan.argv.items[0], strerror(message->value));
-        guard_feed(guard, &(struct run_event){
-                              .kind = RUN_EVENT_EXEC_FAILED, .number = (uint64_t)message->value, .text = text});
-        break;
-    case KEEPER_EXITED:
-        guard->exit_status = message->value;
-        guard->exit_pending = true;
-        output_drain(guard->output, drain_ms, drained, guard);
-        break;
-    case KEEPER_GONE:
-        guard->gone_ns = clock_now_ns();
-        if (guard->exit_pending)
-            guard->gone_pending = true;
-        else
-            guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
-        break;
-    case KEEPER_UNKILLABLE:
-        snprintf(text, sizeof text, "pid %d (%.15s) in state %c, waiting in %.60s", message->pid, message->comm,
-                 message->state, message->text);
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_UNKILLABLE, .text = text});
-        break;
-    default:
-        break;
-    }
-}
-
-/* The keeper is gone without having been let go: what it would have killed is killed here. This blocks the loop, which
- * has nothing better to do. */
-static void keeper_lost(struct guard *guard)
-{
-    uv_poll_stop(&guard->keeper_poll);
-    guard->keeper_gone = true;
-    if (guard->run.gone)
-        return;
-    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_KEEPER_LOST});
-    bool empty = keeper_kill_without(&guard->keeper, guard->main_pid, 10000);
-    if (empty)
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
-    else
-        guard_feed(guard,
-                   &(struct run_event){.kind = RUN_EVENT_UNKILLABLE, .text = "processes that carry the run's cookie"});
-}
-
-static void on_keeper(uv_poll_t *poll, int status, int events)
-{
-    (void)status;
-    (void)events;
-    struct guard *guard = poll->data;
-    struct keeper_message message;
-    int result;
-    while ((result = keeper_receive(&guard->keeper, &message)) > 0)
-        on_message(guard, &message);
-    if (result < 0 && !guard->keeper_gone)
-        keeper_lost(guard);
-}
-
-void guard_server_signal(struct guard *guard, enum keeper_kind kind)
-{
-    struct error err = ERROR_INIT;
-    if (kind == KEEPER_KILL && guard->has_keeper)
-        cgroup_kill(&guard->keeper.cgroup); /* at once; the keeper sees to the rest and reports the end */
-    if (guard->has_keeper && !guard->keeper_gone && keeper_send(&guard->keeper, kind, &err) != ERROR_NONE &&
-        kind == KEEPER_KILL)
-        keeper_kill_without(&guard->keeper, guard->main_pid, 10000);
-}
-
-enum error_code guard_server_launch(struct guard *guard, struct error *err)
-{
-    int out[2], both[2];
-    if (pipe2(out, O_CLOEXEC) != 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "a pipe for the server's output");
-    if (pipe2(both, O_CLOEXEC) != 0) {
-        error_set_errno(err, ERROR_SYSTEM, errno, "a pipe for the server's output");
-        close(out[0]);
-        close(out[1]);
-        return ERROR_SYSTEM;
-    }
-    struct keeper_plan plan = {.run_name = guard->plan.settings.name,
-                               .cookie = guard->plan.cookie,
-                               .command = list_vector(&guard->plan.argv),
-                               .environment = &guard->plan.environment,
-                               .directory = guard->plan.working_directory,
-                               .out_fd = out[1],
-                               .err_fd = both[1],
-                               .no_cgroup = guard->plan.no_cgroup};
-    enum error_code code = keeper_spawn(&plan, &guard->keeper, err);
-    close(out[1]);
-    close(both[1]);
-    if (code != ERROR_NONE) {
-        close(out[0]);
-        close(both[0]);
-        return code;
-    }
-    guard->has_keeper = true;
     struct output_options options = {
-        .descriptors = {out[0], both[0]}, .bytes = on_bytes, .line = on_line, .user = guard};
-    code = output_start(&guard->loop, &options, &guard->output, err);
-    if (code != ERROR_NONE)
-        return code;
-    uv_poll_init(&guard->loop, &guard->keeper_poll, guard->keeper.channel_fd);
-    guard->keeper_polled = true;
-    guard->keeper_poll.data = guard;
-    uv_poll_start(&guard->keeper_poll, UV_READABLE, on_keeper);
-    return ERROR_NONE;
+        .descriptors = {out_fd, err_fd}, .bytes = on_bytes, .line = on_line, .user = guard};
+    return output_start(&guard->loop, &options, &guard->output, err);
 }
 
 /* ---- who listens ---- */
@@ -285,10 +145,19 @@ static void answered(void *argument, const struct transfer_result *result)
                &(struct run_event){.kind = RUN_EVENT_ANSWER, .number = guard->question_number, .answer = &answer});
 }
 
+/* While dumping the counters are the pulse of the run: several must be missed within the control timeout. */
+static uint64_t time_limit_ms(const struct guard *guard)
+{
+    uint64_t pulse_ms = guard->plan.settings.control_timeout_ms / 4;
+    uint64_t limit = limit_ms[guard->question];
+    return guard->question == SERVER_STATE && guard->run.state >= RUN_ARMED && pulse_ms < limit ? pulse_ms : limit;
+}
+
 static enum error_code submit(struct guard *guard, struct server_request *request)
 {
     const struct server_command *command = &guard->plan.command;
     bool generate = guard->question == SERVER_PROBE || guard->question == SERVER_INFO || guard->question == SERVER_LOAD;
+    uint64_t limit = time_limit_ms(guard);
     char url[256];
     snprintf(url, sizeof url, "%s%s", guard->url, request->path);
     struct transfer_request transfer = {.method = request->method,
@@ -296,8 +165,8 @@ static enum error_code submit(struct guard *guard, struct server_request *reques
                                         .body = request->body.length > 0 ? request->body.data : NULL,
                                         .body_length = request->body.length,
                                         .key = generate ? command->generate_key : command->api_key,
-                                        .connect_timeout_ms = connect_ms,
-                                        .total_timeout_ms = limit_ms[guard->question],
+                                        .connect_timeout_ms = connect_ms < limit ? connect_ms : limit,
+                                        .total_timeout_ms = limit,
                                         .body_max_bytes = ANSWER_MAX};
     struct error err = ERROR_INIT;
     enum error_code code = multi_submit(transfers_multi(guard->transfers), &transfer, answered, guard, &err);

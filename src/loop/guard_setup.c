@@ -311,7 +311,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
         code = open_dump_folder(plan, err);
     if (code == ERROR_NONE)
         code = guard_space_check(plan, err);
-    guard_watch_signals(guard); /* from here on there is something to tidy up */
+    guard_init_timers(guard); /* from here on there is something to tidy up */
     if (code == ERROR_NONE)
         code = open_run_folder(plan, err);
     if (code == ERROR_NONE)

@@ -161,6 +161,13 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
     return code == ERROR_NONE ? watcher_start(&guard->loop, &options, &guard->watcher, err) : code;
 }
 
+void guard_space_stop(struct guard *guard)
+{
+    if (guard->watcher != NULL)
+        watcher_close(guard->watcher, 1000, NULL, NULL);
+    guard->watcher = NULL;
+}
+
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot)
 {
     *ret_snapshot = (struct watcher_snapshot){0};

@@ -18,12 +18,15 @@ libloop_a_SOURCES = \
     src/loop/guard_check.c \
     src/loop/guard_control.c \
     src/loop/guard_effects.c \
+    src/loop/guard_launch.c \
     src/loop/guard_log.c src/loop/guard_log.h \
     src/loop/guard_report.c \
     src/loop/guard_server.c \
     src/loop/guard_setup.c \
+    src/loop/guard_signals.c \
     src/loop/guard_space.c \
     src/loop/guard_space_check.c \
+    src/loop/guard_suspend.c \
     src/loop/output.c src/loop/output.h \
     src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h

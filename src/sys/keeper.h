@@ -38,6 +38,8 @@ enum {
 enum keeper_kind {
     /* guard to keeper */
     KEEPER_HEARTBEAT = 1,
+    KEEPER_USR1, /* that signal to the main process alone */
+    KEEPER_USR2,
     KEEPER_TERM,       /* TERM and CONT to the main process alone */
     KEEPER_TERM_GROUP, /* TERM and CONT to its process group */
     KEEPER_KILL,       /* everything of the run, now */
