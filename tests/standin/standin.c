@@ -3,6 +3,7 @@
  * It plays the Python interpreter: `-m sglang.launch_server FLAGS` is the server, `-c CODE` prints the release that
  * is played. Tests call it through a link named python3. Faults: --help-faults.
  */
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,6 +55,7 @@ int main(int argc, char **argv)
 {
     static char *copies[256]; /* static: kept to the end */
     int count = argc < 256 ? argc : 255;
+    signal(SIGXFSZ, SIG_IGN); /* as the Python interpreter does: a write beyond the limit is an error, not the end */
     title_init(argc, argv);
     for (int i = 0; i < count; i++) /* the title is written over argv */
         copies[i] = text_copy(argv[i]);
