@@ -87,6 +87,8 @@ void run_enter(struct run_context *c, enum run_state state, int step)
     run->waiting = false;
     run->retry_ns = UINT64_MAX;
     run->limit_ns = UINT64_MAX;
+    if (state != RUN_SEALING) /* what was not answered in dumping is not answered yet */
+        run->unanswered_ns = 0;
 }
 
 void run_ask(struct run_context *c, int step, enum server_question question, const char *name)
@@ -96,6 +98,11 @@ void run_ask(struct run_context *c, int step, enum server_question question, con
     run->number++;
     run->waiting = true;
     run->retry_ns = UINT64_MAX;
+    run->question = question;
+    if (name != run->question_name)
+        text_copy(run->question_name, sizeof run->question_name, name);
+    if ((run->state == RUN_DUMPING || run->state == RUN_SEALING) && run->unanswered_ns == 0)
+        run->unanswered_ns = c->now_ns;
     struct run_effect *effect = run_add(c, RUN_DO_ASK);
     effect->number = run->number;
     effect->question = question;
@@ -120,11 +127,21 @@ void run_retry(struct run_context *c, uint64_t delay_ms)
     c->run->retry_ns = c->now_ns + delay_ms * RUN_MS;
 }
 
+/* The probe is not repeated: its passes are counted. */
+static bool failed_by_suspension(const struct run_context *c)
+{
+    return c->run->number == c->run->resumed_number && !c->event->answer->ok && c->run->question != SERVER_PROBE;
+}
+
 bool run_answers(struct run_context *c)
 {
     if (!c->run->waiting || c->event->number != c->run->number)
         return false;
     c->run->waiting = false;
+    if (c->event->kind == RUN_EVENT_ANSWER && failed_by_suspension(c)) {
+        run_ask(c, c->run->step, c->run->question, c->run->question_name);
+        return false;
+    }
     return true;
 }
 
@@ -209,7 +226,6 @@ typedef void handler(struct run_context *c);
 static handler *const table[RUN_EVENTS][RUN_STATES] = {
 #define ROW(event, ...) [RUN_EVENT_##event] = {__VA_ARGS__}
 #define LIVING(handler) handler, handler, handler, handler, handler, handler, handler, handler
-#define BEFORE_STOPPING(handler) handler, handler, handler, handler, handler, handler, handler
 /*      event        launching               loading                 warming                   verifying                   armed                  dumping                  sealing                  stopping                 ended */
     ROW(STARTED,     run_start_started,      ignore,                 ignore,                   ignore,                     ignore,                ignore,                  ignore,                  ignore,                  ignore),
     ROW(EXEC_FAILED, run_start_exec_failed,  ignore,                 ignore,                   ignore,                     ignore,                ignore,                  ignore,                  ignore,                  ignore),
@@ -221,15 +237,15 @@ static handler *const table[RUN_EVENTS][RUN_STATES] = {
     ROW(DUMP,        refuse_dump,            refuse_dump,            refuse_dump,              refuse_dump,                run_dump_asked,        refuse_dump,             refuse_dump,             refuse_dump,             refuse_dump),
     ROW(PAUSE,       refuse_pause,           refuse_pause,           refuse_pause,             refuse_pause,               refuse_pause,          run_dump_pause,          run_dump_pause_joined,   refuse_pause,            refuse_pause),
     ROW(HOLDER_GONE, ignore,                 ignore,                 ignore,                   ignore,                     run_dump_cancelled,    run_dump_holder_gone,    ignore,                  ignore,                  ignore),
-    ROW(EXITED,      BEFORE_STOPPING(run_end_exited),                                                                                                                               run_end_exited_stopping, ignore),
-    ROW(GONE,        LIVING(run_end_gone),        ignore),
+    ROW(EXITED,      run_start_exited,       run_start_exited,       run_end_exited,           run_end_exited,             run_end_exited,        run_end_exited,          run_end_exited,          run_end_exited_stopping, ignore),
+    ROW(GONE,        run_start_gone,         run_end_gone,           run_end_gone,             run_end_gone,               run_end_gone,          run_end_gone,            run_end_gone,            run_end_gone,            ignore),
+    ROW(SPACE,       run_space_changed,      run_space_changed,      run_space_changed,        run_space_changed,          run_space_changed_armed, run_space_changed_dumping, run_space_changed,   run_space_changed,       ignore),
+    ROW(SURVEY,      run_space_survey,       run_space_survey,       run_space_survey,         run_space_survey,           run_space_survey_armed,  run_space_survey_dumping,  run_space_survey_settling, run_space_survey_settling, ignore),
+    ROW(SUSPEND,     run_suspend_refused,    run_suspend_asked,      run_suspend_asked,        run_suspend_refused,        run_suspend_asked,     run_suspend_asked,       run_suspend_asked,       run_suspend_asked,       ignore),
+    ROW(RESUMED,     LIVING(run_suspend_resumed), ignore),
     ROW(UNKILLABLE,  LIVING(run_end_unkillable),  ignore),
     ROW(KEEPER_LOST, LIVING(run_end_keeper_lost), ignore),
     ROW(LINE,        LIVING(line),                ignore),
-    ROW(SPACE,       LIVING(ignore),              ignore),
-    ROW(SURVEY,      LIVING(ignore),              ignore),
-    ROW(SUSPEND,     LIVING(ignore),              ignore),
-    ROW(RESUMED,     LIVING(ignore),              ignore),
     ROW(FLOOR,       LIVING(run_end_floor),       ignore),
     ROW(STOP,        LIVING(run_end_stop),        ignore),
     ROW(INTERRUPT,   LIVING(run_end_interrupt),   ignore),
@@ -244,21 +260,32 @@ void run_init(struct run *run, const struct run_settings *settings, uint64_t now
                         .launched_ns = now_ns,
                         .retry_ns = UINT64_MAX,
                         .limit_ns = UINT64_MAX,
+                        .for_end_ns = UINT64_MAX,
+                        .passes_end = UINT64_MAX,
+                        .settled = true, /* nothing is dumped before the first dump */
                         .exit_code = -1,
                         .signal = -1};
     run->wake_ns = now_ns + settings->start_timeout_ms * RUN_MS;
 }
 
-/* When the next tick is due. Limits are looked at where an answer or a retry brings the step round again; only in
- * stopping, where nothing is asked, does a limit wake by itself. */
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* When the next tick is due. A limit of a step is looked at where an answer or a retry brings the step round again; by
+ * themselves wake: the start timeout, the limits of a dump, and what waits for an end. */
 static uint64_t next_wake(const struct run *run)
 {
     if (run->state == RUN_ENDED)
         return UINT64_MAX;
     if (run->state == RUN_STOPPING)
         return run->gone ? UINT64_MAX : run->limit_ns;
-    uint64_t limit = run->launched_ns + run->settings.start_timeout_ms * RUN_MS;
-    return run->state < RUN_ARMED && limit < run->retry_ns ? limit : run->retry_ns;
+    if (run->state >= RUN_ARMED)
+        return least(run->retry_ns, run_watch_limit(run));
+    uint64_t start = run->launched_ns + run->settings.start_timeout_ms * RUN_MS;
+    uint64_t next = least(start, run->retry_ns);
+    return run->step == LAUNCH_CLEAN ? least(next, run->limit_ns) : next;
 }
 
 void run_step(struct run *run, const struct run_event *event, uint64_t now_ns, struct run_effects *ret_effects)

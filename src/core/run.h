@@ -69,12 +69,15 @@ struct run_event {
     int pid, exit_code, signal;
     enum run_listener listener;
     bool ok, complete, now, force, hold;
-    bool again;             /* EXITED: the guard has another spelling of its flags to launch with; text says which */
+    bool again;             /* EXITED, in launching and loading: the guard has another spelling of its flags to launch
+                               with; text says which. Once nothing lives any more it is asked to: RUN_DO_LAUNCH */
     bool busy;              /* SURVEY: a process of the run other than its main one has used the processor */
     enum space_level space; /* SPACE */
     uint64_t written_bytes; /* SURVEY: of all dumps of this run so far */
     uint64_t wait_idle_ms;
-    uint64_t for_ms, passes; /* DUMP: ends by itself after so long, after so many passes on each rank; 0: it does not */
+    uint64_t for_ms, passes; /* DUMP: ends by itself after so long, after so many passes on each rank; 0: it does not.
+                                The counters are read ten times a second: more passes than were asked for may be in it,
+                                never fewer */
     const struct server_line *line;
     const struct server_answer *answer;
     const struct server_judgement *judgement;
@@ -162,12 +165,15 @@ struct run {
     struct run_settings settings;
     enum run_state state;
     enum run_outcome outcome;
-    int step;                    /* position in the script of the state: run_internal.h */
-    uint64_t launched_ns;        /* when the run began */
-    uint64_t wake_ns;            /* when a RUN_EVENT_TICK is due; UINT64_MAX: never */
-    uint64_t retry_ns, limit_ns; /* next try and limit of the present step; UINT64_MAX: none */
-    uint64_t number;             /* of the last question or audit */
-    bool waiting;                /* for the answer with that number */
+    int step;                      /* position in the script of the state: run_internal.h */
+    uint64_t launched_ns;          /* when the run began */
+    uint64_t wake_ns;              /* when a RUN_EVENT_TICK is due; UINT64_MAX: never */
+    uint64_t retry_ns, limit_ns;   /* next try and limit of the present step; UINT64_MAX: none */
+    uint64_t number;               /* of the last question or audit */
+    bool waiting;                  /* for the answer with that number */
+    enum server_question question; /* the last one */
+    char question_name[SERVER_NAME_MAX];
+    uint64_t resumed_number; /* the question that was under way when we ran again: its failure tells nothing */
     /* the server */
     int pid; /* 0: none yet */
     bool exited, gone;
@@ -175,7 +181,8 @@ struct run {
     char cause[256];       /* last line that may explain an end */
     char stage[256];       /* how far the start has come, for people */
     struct server_facts facts;
-    struct run_counts last; /* newest counters that were read */
+    struct run_counts last; /* newest counters that were read; of a dump that a reset has cut: the last before it */
+    struct run_counts seen; /* newest ones in any case, to compare the next with */
     struct server_judgement judgement;
     bool was_armed;
     struct server_answer before, after, probe; /* evidence of the probe */
@@ -186,16 +193,31 @@ struct run {
     struct run_counts base; /* counters before it was enabled */
     bool quiet_once, counts_exact;
     uint64_t failed_saves_base, failed_saves;
-    bool external;         /* the dump that is on was switched on by somebody else: all limits hold for it */
-    bool revoked;          /* a reset has removed the hooks: the proofs are void, no dump can be had any more */
-    char disturbance[256]; /* what somebody did to the open or last dump; such a dump is never complete; "" nothing */
-    uint64_t for_end_ns, passes_end; /* when the dump ends by itself; UINT64_MAX: not so */
+    bool external;           /* the open or last dump was switched on by somebody else: all limits hold for it */
+    bool revoked;            /* a reset has removed the hooks: the proofs are void, no dump can be had any more */
+    bool counts_reset;       /* in the open dump */
+    char disturbance[256];   /* what somebody did to the open or last dump; such a dump is never complete; "" nothing */
+    uint64_t for_ms, passes; /* as asked for by the dump that is being prepared; 0: not limited */
+    uint64_t for_end_ns;     /* when the open dump ends by itself; UINT64_MAX: it does not */
+    uint64_t passes_end;     /* and after how many passes on each rank; UINT64_MAX: it does not */
+    uint64_t on_since_ns;    /* when the open dump was switched on, or was found to be on */
+    bool switched_off;       /* the server has said so, since sealing began */
+    /* what somebody else does */
+    char wrong_told[200];              /* the setting that does not hold, as it was told last; "" all hold */
+    char unsafe_told[SERVER_NAME_MAX]; /* an experiment that is no name and is switched off; "" none */
+    unsigned short_answers;            /* running, with fewer ranks than were proven */
+    bool outage_told;                  /* the server gives no answer at all; cleared by one */
     /* what bounds it */
     enum space_level space;
     char space_text[256];
     uint64_t blind_since_ns;             /* while `space` is UNMEASURABLE */
-    uint64_t written_bytes, progress_ns; /* of the last survey; when anything grew last */
-    uint64_t unanswered_ns;              /* since when the counters have not been answered; 0: they are */
+    uint64_t written_bytes, progress_ns; /* of the last survey; when bytes, steps or files grew last */
+    uint64_t busy_ns;                    /* when the run's processes used the processor last */
+    uint64_t unanswered_ns;              /* since when the dumper has not answered; 0: it does */
+    bool settled;                        /* dumping is off and the last pass is over */
+    unsigned settled_surveys;            /* that came since */
+    uint64_t settled_bytes, grown_ns;    /* then, and when more came all the same; 0: it did not */
+    bool grown_off;                      /* since then every rank has said that dumping is off */
     enum run_sealed_by sealed_by;
     uint64_t dump_request; /* 0: none */
     uint64_t pause_request[RUN_PAUSERS_MAX];

@@ -1,31 +1,54 @@
 /* Armed, dumping and sealing. Happy path:
  *   armed: asked -> wait for idle -> counters (the base) -> dumping: enable -> confirmed on every rank -> answered; on
- * until paused, the holder goes, or the run is stopped -> sealing: disable -> counters until quiet -> audit -> seal
- * written, who waits is answered -> armed, or on to stopping. Failure modes: not idle in time (answered busy, nothing
- * was switched); enable fails or is not everywhere (answered, then sealed like any other dump, since part of the ranks
- * may have written); disable fails (tried again, then the run is ended, since a dump that cannot be switched off must
- * not go on); the server ends (run_end.c seals after its death). */
+ * until paused, the holder goes, its own limit is reached, or the run is stopped -> sealing: disable -> counters until
+ * quiet -> audit -> seal written, who waits is answered -> armed, or on to stopping. Failure modes: not idle in time,
+ * too little space, a reset, somebody else's dump (answered, nothing was switched); enable fails or is not everywhere
+ * (answered, then sealed like any other dump, since part of the ranks may have written); disable fails (tried again,
+ * then the run is ended, since a dump that cannot be switched off must not go on); what others do and whether the
+ * server lives: run_watch.c; space: run_space.c; the server ends: run_end.c seals after its death. */
 #include "core/run_internal.h"
 #include "base/text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const uint64_t idle_ms = 200;
-static const uint64_t watch_ms = 1000;   /* counters, while dumping */
+static const uint64_t passes_ms = 100;   /* counters, while passes are counted */
 static const uint64_t quiet_ms = 150;    /* between two looks at the counters */
 static const uint64_t disable_ms = 1000; /* between two tries to switch off */
-static const uint64_t disable_limit_ms = 120000;
+enum {
+    QUIET_TIMES = 2,
+    DISABLE_TIMES = 10
+}; /* control timeouts: until quiet, once it is off; until it is off at all */
 
 /* ---- armed: preparing ---- */
+
+void run_dump_rest(struct run_context *c, uint64_t look_ms)
+{
+    run_enter(c, RUN_ARMED, ARMED_WATCH);
+    run_retry(c, look_ms);
+}
 
 void run_dump_asked(struct run_context *c)
 {
     struct run *run = c->run;
+    enum run_sealed_by by;
+    char text[512];
     if (run->dump_request != 0) {
         run_reply(c, c->event->number, ERROR_BUSY, "another dump is being prepared");
         return;
     }
+    if (run->revoked) {
+        run_reply(c, c->event->number, ERROR_STATE, "%s", run->judgement.text);
+        return;
+    }
+    if (run_space_refuses(run, &by, text, sizeof text)) {
+        run_reply(c, c->event->number, ERROR_SPACE, "%s", text);
+        return;
+    }
     run->dump_request = c->event->number;
+    run->for_ms = c->event->for_ms;
+    run->passes = c->event->passes;
     run->hold = c->event->hold;
     run->force = c->event->force;
     text_copy(run->seal_experiment, sizeof run->seal_experiment, c->event->text);
@@ -33,63 +56,103 @@ void run_dump_asked(struct run_context *c)
     run_ask(c, DUMP_IDLE, SERVER_LOAD, "");
 }
 
-static void prepare_failed(struct run_context *c, enum error_code code, const char *text)
+void run_dump_prepare_failed(struct run_context *c, enum error_code code, const char *text)
 {
     struct run *run = c->run;
     run_reply(c, run->dump_request, code, "%s", text);
     run->dump_request = 0;
-    run_enter(c, RUN_ARMED, STEP_NONE);
+    run_dump_rest(c, RUN_ARMED_WATCH_MS);
 }
 
 void run_dump_cancelled(struct run_context *c)
 {
     struct run *run = c->run;
     if (run->dump_request != 0 && run->hold)
-        prepare_failed(c, ERROR_INTERRUPTED, "the client is gone");
+        run_dump_prepare_failed(c, ERROR_INTERRUPTED, "the client is gone");
+}
+
+void run_dump_open(struct run_context *c, const char *experiment, const struct run_counts *base)
+{
+    struct run *run = c->run;
+    run->base = *base;
+    run->last = *base;
+    text_copy(run->experiment, sizeof run->experiment, experiment);
+    run->failed_saves_base = run->failed_saves;
+    run->disturbance[0] = '\0';
+    run->external = run->counts_reset = run->counts_exact = run->switched_off = run->settled = run->grown_off = false;
+    run->for_end_ns = run->passes_end = UINT64_MAX;
+    run->on_since_ns = c->now_ns;
+    run->grown_ns = 0;
+    run->settled_surveys = 0;
+}
+
+static void look_for_idle(struct run_context *c)
+{
+    struct run *run = c->run;
+    const struct server_answer *answer = c->event->answer;
+    bool busy = !answer->ok || (answer->load_known && answer->requests > 0);
+    if (!busy || run->force) {
+        run_ask(c, DUMP_BASE, SERVER_STATE, "");
+    } else if (c->now_ns >= run->limit_ns) {
+        run_dump_prepare_failed(c, ERROR_BUSY,
+                                answer->ok ? "requests are running: a dump that begins now would begin in the middle "
+                                             "of them; wait for them, or use --force"
+                                           : answer->problem);
+    } else {
+        run_retry(c, idle_ms);
+    }
+}
+
+/* The counters that the dump begins with; somebody may have been faster, or may have changed something. */
+static void take_base(struct run_context *c)
+{
+    struct run *run = c->run;
+    run_watch_armed(c);
+    if (run->state != RUN_ARMED || run->dump_request == 0)
+        return;
+    if (run->revoked) {
+        run_dump_prepare_failed(c, ERROR_STATE, run->judgement.text);
+    } else if (run->short_answers > 0) {
+        run_dump_prepare_failed(c, ERROR_SERVER, "a rank of the server does not answer any more");
+    } else if (run->wrong_told[0] != '\0') {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "somebody has changed a setting of the dumper: %s; set it back, or start the run anew",
+                 run->wrong_told);
+        run_dump_prepare_failed(c, ERROR_STATE, text);
+    } else {
+        run_dump_open(c, run->seal_experiment, &run->seen);
+        run_enter(c, RUN_DUMPING, DUMP_ENABLE);
+        run_ask(c, DUMP_ENABLE, SERVER_ENABLE, run->experiment);
+    }
 }
 
 void run_dump_answer_armed(struct run_context *c)
 {
     struct run *run = c->run;
-    const struct server_answer *answer = c->event->answer;
-    if (!run_answers(c) || run->dump_request == 0)
+    if (!run_answers(c))
         return;
+    bool usable = run_watch_answered(c);
     if (run->step == DUMP_IDLE) {
-        bool busy = !answer->ok || (answer->load_known && answer->requests > 0);
-        if (!busy || run->force) {
-            run_ask(c, DUMP_BASE, SERVER_STATE, "");
-        } else if (c->now_ns >= run->limit_ns) {
-            prepare_failed(c, ERROR_BUSY,
-                           answer->ok
-                               ? "requests are running: a dump that begins now would begin in the middle of them; "
-                                 "wait for them, or use --force"
-                               : answer->problem);
-        } else {
-            run_retry(c, idle_ms);
-        }
-        return;
+        look_for_idle(c);
+    } else if (run->step == DUMP_BASE && !usable) {
+        run_dump_prepare_failed(c, ERROR_SERVER, c->event->answer->problem);
+    } else if (run->step == DUMP_BASE) {
+        take_base(c);
+    } else if (run->step == ARMED_DISABLE) {
+        run_dump_rest(c, disable_ms);
+    } else {
+        run_dump_rest(c, RUN_ARMED_WATCH_MS);
+        if (usable)
+            run_watch_armed(c);
     }
-    if (!answer->ok) {
-        prepare_failed(c, ERROR_SERVER, answer->problem);
-        return;
-    }
-    run_counts_from(&run->base, answer);
-    run->last = run->base;
-    text_copy(run->experiment, sizeof run->experiment, run->seal_experiment);
-    run->failed_saves_base = run->failed_saves;
-    run->counts_exact = false;
-    run_enter(c, RUN_DUMPING, DUMP_ENABLE);
-    run_ask(c, DUMP_ENABLE, SERVER_ENABLE, run->experiment);
 }
 
 /* ---- dumping ---- */
 
 static void dump_refused(struct run_context *c, const char *text)
 {
-    struct run *run = c->run;
-    run_reply(c, run->dump_request, ERROR_SERVER, "%s", text);
-    run->dump_request = 0;
-    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE);
+    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE, ERROR_SERVER, text);
 }
 
 static bool on_everywhere(const struct run *run, const struct server_answer *answer)
@@ -102,9 +165,20 @@ static bool on_everywhere(const struct run *run, const struct server_answer *ans
     return true;
 }
 
+static void look_again(struct run_context *c)
+{
+    run_retry(c, c->run->passes_end != UINT64_MAX ? passes_ms : RUN_DUMP_WATCH_MS);
+}
+
 static void confirmed(struct run_context *c)
 {
     struct run *run = c->run;
+    if (!run_watch_counters(c))
+        return;
+    if (run->counts_reset) {
+        run_dump_seal_begin(c, RUN_SEALED_BY_OTHER, ERROR_STATE, run->judgement.text);
+        return;
+    }
     if (!on_everywhere(run, c->event->answer)) {
         dump_refused(c, "enable was answered with success, but not every rank has it");
         return;
@@ -114,7 +188,11 @@ static void confirmed(struct run_context *c)
     run_reply(c, run->dump_request, ERROR_NONE, "%s", run->experiment);
     run->dump_request = 0;
     run->step = DUMP_ON;
-    run_retry(c, watch_ms);
+    if (run->for_ms > 0)
+        run->for_end_ns = c->now_ns + run->for_ms * RUN_MS;
+    if (run->passes > 0)
+        run->passes_end = run->passes;
+    look_again(c);
 }
 
 void run_dump_answer_dumping(struct run_context *c)
@@ -123,11 +201,12 @@ void run_dump_answer_dumping(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
+    bool usable = run_watch_answered(c);
     if (run->step == DUMP_ON) {
-        if (answer->ok && answer->rank_count == run->base.ranks)
-            run_counts_from(&run->last, answer);
-        run_retry(c, watch_ms); /* no answer: a pass that is being written makes it wait */
-    } else if (!answer->ok) {
+        look_again(c); /* no answer: a pass that is being written makes it wait */
+        if (usable)
+            run_watch_dumping(c);
+    } else if (!usable) {
         dump_refused(c, answer->problem);
     } else if (run->step == DUMP_ENABLE) {
         run_ask(c, DUMP_CONFIRM, SERVER_STATE, "");
@@ -148,13 +227,8 @@ static void pauser(struct run_context *c)
 
 void run_dump_pause(struct run_context *c)
 {
-    struct run *run = c->run;
     pauser(c);
-    if (run->dump_request != 0) {
-        run_reply(c, run->dump_request, ERROR_INTERRUPTED, "paused before it was on");
-        run->dump_request = 0;
-    }
-    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE);
+    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE, ERROR_INTERRUPTED, "paused before it was on");
 }
 
 void run_dump_pause_joined(struct run_context *c)
@@ -167,53 +241,51 @@ void run_dump_holder_gone(struct run_context *c)
     struct run *run = c->run;
     if (!run->hold)
         return;
-    if (run->dump_request != 0)
-        run_reply(c, run->dump_request, ERROR_INTERRUPTED, "the client is gone");
-    run->dump_request = 0;
     run_note(c, RUN_WARN, RUN_NOTE_DUMP, "the command that asked for dump %s is gone: dumping is switched off",
              run->experiment);
-    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE);
+    run_dump_seal_begin(c, RUN_SEALED_BY_PAUSE, ERROR_INTERRUPTED, "the client is gone");
 }
 
 /* ---- sealing ---- */
 
-void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by)
+void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by, enum error_code code, const char *text)
 {
     struct run *run = c->run;
+    if (run->dump_request != 0)
+        run_reply(c, run->dump_request, code, "%s", text);
+    run->dump_request = 0;
     run->sealed_by = by;
     run->quiet_once = false;
     run->counts_exact = false;
+    run->switched_off = false;
     run_enter(c, RUN_SEALING, SEAL_DISABLE);
-    run->limit_ns = c->now_ns + disable_limit_ms * RUN_MS;
+    run->limit_ns = c->now_ns + DISABLE_TIMES * run->settings.control_timeout_ms * RUN_MS;
     run_ask(c, SEAL_DISABLE, SERVER_DISABLE, "");
 }
 
-static bool off_everywhere(const struct server_answer *answer)
+static void not_off(struct run_context *c, const char *why)
 {
-    for (uint32_t i = 0; i < answer->rank_count; i++)
-        if (answer->rank[i].enabled)
-            return false;
-    return answer->rank_count > 0;
+    run_message(c, "dumping of %s could not be switched off: %s", c->run->experiment, why);
+    run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
 }
 
 static void look_for_quiet(struct run_context *c)
 {
     struct run *run = c->run;
-    struct run_counts counts;
-    run_counts_from(&counts, c->event->answer);
-    bool off = off_everywhere(c->event->answer);
-    bool quiet = off && run->quiet_once && run_counts_equal(&counts, &run->last);
-    run->last = counts;
+    const struct server_answer *answer = c->event->answer;
+    bool off = run_watch_off(answer), same = run_watch_same(&run->seen, answer);
+    if (!run_watch_counters(c))
+        return;
+    bool quiet = off && run->quiet_once && same;
     run->quiet_once = off;
     if (quiet) {
-        run->counts_exact = true;
+        run->counts_exact = !run->counts_reset;
+        run->settled = true;
         run_check(c, SEAL_CHECK, run->experiment, false);
         return;
     }
     if (c->now_ns >= run->limit_ns) {
-        run_message(c, "dumping of %s could not be switched off: %s", run->experiment,
-                    off ? "the counters still move" : "a rank has it on again and again");
-        run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
+        not_off(c, off ? "the counters still move" : "a rank has it on again and again");
         return;
     }
     /* Still on: an enable that was under way came after our disable, or somebody else's did. */
@@ -222,22 +294,30 @@ static void look_for_quiet(struct run_context *c)
     run_retry(c, off ? quiet_ms : disable_ms);
 }
 
+static void switched_off(struct run_context *c)
+{
+    struct run *run = c->run;
+    uint64_t limit_ns = c->now_ns + QUIET_TIMES * run->settings.control_timeout_ms * RUN_MS;
+    if (!run->switched_off && limit_ns < run->limit_ns)
+        run->limit_ns = limit_ns;
+    run->switched_off = true;
+    run_ask(c, SEAL_QUIET, SERVER_STATE, "");
+}
+
 void run_dump_answer_sealing(struct run_context *c)
 {
     struct run *run = c->run;
-    const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
-    if (answer->ok && run->step == SEAL_DISABLE) {
-        run_ask(c, SEAL_QUIET, SERVER_STATE, "");
-    } else if (answer->ok) {
+    bool usable = run_watch_answered(c);
+    if (usable && run->step == SEAL_DISABLE)
+        switched_off(c);
+    else if (usable)
         look_for_quiet(c);
-    } else if (c->now_ns >= run->limit_ns) {
-        run_message(c, "dumping of %s could not be switched off: %s", run->experiment, answer->problem);
-        run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
-    } else {
+    else if (c->now_ns >= run->limit_ns)
+        not_off(c, c->event->answer->problem);
+    else
         run_retry(c, disable_ms);
-    }
 }
 
 void run_dump_sealed(struct run_context *c)
@@ -247,10 +327,11 @@ void run_dump_sealed(struct run_context *c)
     run->experiment[0] = '\0';
     run->hold = false;
     run_add(c, RUN_DO_SEAL);
-    const char *reason = c->event->text != NULL ? c->event->text : "";
+    const char *reason = run->disturbance[0] != '\0' ? run->disturbance : c->event->text != NULL ? c->event->text : "";
     if (!c->event->ok)
-        run_note(c, RUN_ERROR, RUN_NOTE_SEAL, "%s could not be audited: %s", run->seal_experiment, reason);
-    else if (!c->event->complete)
+        run_note(c, RUN_ERROR, RUN_NOTE_SEAL, "%s could not be audited: %s", run->seal_experiment,
+                 c->event->text != NULL ? c->event->text : "");
+    else if (!c->event->complete || run->disturbance[0] != '\0')
         run_note(c, RUN_WARN, RUN_NOTE_SEAL, "%s is incomplete: %s", run->seal_experiment, reason);
     else
         run_note(c, RUN_INFO, RUN_NOTE_SEAL, "%s is sealed and complete", run->seal_experiment);
@@ -268,7 +349,7 @@ void run_dump_audited(struct run_context *c)
     if (run->stop_wanted)
         run_end_orderly(c);
     else
-        run_enter(c, RUN_ARMED, STEP_NONE);
+        run_dump_rest(c, RUN_ARMED_WATCH_MS);
 }
 
 /* ---- time ---- */
@@ -276,13 +357,16 @@ void run_dump_audited(struct run_context *c)
 static const struct {
     int step;
     enum server_question question;
-} repeated[] = {
-    {DUMP_IDLE, SERVER_LOAD}, {DUMP_ON, SERVER_STATE}, {SEAL_DISABLE, SERVER_DISABLE}, {SEAL_QUIET, SERVER_STATE}};
+} repeated[] = {{ARMED_WATCH, SERVER_STATE},
+                {DUMP_IDLE, SERVER_LOAD},
+                {DUMP_ON, SERVER_STATE},
+                {SEAL_DISABLE, SERVER_DISABLE},
+                {SEAL_QUIET, SERVER_STATE}};
 
 void run_dump_tick(struct run_context *c)
 {
     struct run *run = c->run;
-    if (run->waiting || c->now_ns < run->retry_ns)
+    if (run_watch_due(c) || run->waiting || c->now_ns < run->retry_ns)
         return;
     for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++)
         if (repeated[i].step == run->step)

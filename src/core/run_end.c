@@ -85,7 +85,7 @@ static void stop_in_order(struct run_context *c)
     switch (run->state) {
     case RUN_DUMPING:
         run->stop_wanted = true;
-        run_dump_seal_begin(c, RUN_SEALED_BY_STOP);
+        run_dump_seal_begin(c, RUN_SEALED_BY_STOP, ERROR_INTERRUPTED, "the run is being stopped");
         break;
     case RUN_SEALING:
         run->stop_wanted = true;

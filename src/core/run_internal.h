@@ -7,6 +7,8 @@
 /* Positions in the scripts of the states. A script is a fixed row of questions; the answer to one asks the next. */
 enum run_script {
     STEP_NONE,
+    /* launching */
+    LAUNCH_CLEAN, /* what is left of the first try goes, then the server is launched again */
     /* warming */
     WARM_HEALTH,
     WARM_STATE,
@@ -21,6 +23,9 @@ enum run_script {
     VERIFY_AFTER,
     VERIFY_FLUSH,
     VERIFY_CHECK,
+    /* armed: at rest; an unsafe dump of somebody else goes off */
+    ARMED_WATCH,
+    ARMED_DISABLE,
     /* armed, a dump being prepared */
     DUMP_IDLE,
     DUMP_BASE,
@@ -48,6 +53,7 @@ struct run_context {
 
 /* run.c */
 #define RUN_MS 1000000ull
+enum { RUN_ARMED_WATCH_MS = 5000, RUN_DUMP_WATCH_MS = 1000 }; /* between two looks at the counters */
 struct run_effect *run_add(struct run_context *c, enum run_effect_kind kind);
 void run_note(struct run_context *c, enum run_level level, enum run_note note, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -64,6 +70,8 @@ bool run_counts_equal(const struct run_counts *a, const struct run_counts *b);
 
 /* run_start.c */
 void run_start_started(struct run_context *c);
+void run_start_exited(struct run_context *c);
+void run_start_gone(struct run_context *c);
 void run_start_exec_failed(struct run_context *c);
 void run_start_listener(struct run_context *c);
 void run_start_tick_loading(struct run_context *c);
@@ -84,8 +92,45 @@ void run_dump_answer_dumping(struct run_context *c);
 void run_dump_answer_sealing(struct run_context *c);
 void run_dump_audited(struct run_context *c);
 void run_dump_tick(struct run_context *c);
-void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by);
+void run_dump_rest(struct run_context *c, uint64_t look_ms); /* armed, with a look at the counters after so long */
+void run_dump_open(struct run_context *c, const char *experiment, const struct run_counts *base);
+void run_dump_prepare_failed(struct run_context *c, enum error_code code, const char *text);
+/* Ends the open dump; one that was not confirmed yet is answered with this code and text. */
+void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by, enum error_code code, const char *text);
 void run_dump_sealed(struct run_context *c); /* writes the seal, answers who waits, closes the experiment */
+
+/* run_watch.c: what somebody else does to the dumper, and whether it lives */
+bool run_watch_went_back(const struct run_counts *seen, const struct server_answer *answer, char *ret_text,
+                         size_t size);
+bool run_watch_same(const struct run_counts *seen, const struct server_answer *answer);
+bool run_watch_off(const struct server_answer *answer); /* on every rank */
+/* An answer to any question from armed on. False: it was answered with nothing that can be used. */
+bool run_watch_answered(struct run_context *c);
+/* Counters from armed on: takes them in. False: the run was ended for what they say. */
+bool run_watch_counters(struct run_context *c);
+void run_watch_armed(struct run_context *c);   /* counters in armed: has somebody switched it on? */
+void run_watch_dumping(struct run_context *c); /* counters of a dump that is on */
+void run_watch_disturb(struct run_context *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
+uint64_t run_watch_limit(const struct run *run); /* when run_watch_due must be called */
+bool run_watch_due(struct run_context *c);       /* a limit is reached: the dump or the run has been ended */
+
+/* run_space.c */
+void run_space_changed(struct run_context *c);
+void run_space_changed_armed(struct run_context *c);
+void run_space_changed_dumping(struct run_context *c);
+void run_space_survey(struct run_context *c);
+void run_space_survey_armed(struct run_context *c);
+void run_space_survey_dumping(struct run_context *c);
+void run_space_survey_settling(struct run_context *c); /* sealing, stopping */
+/* Why no dump may begin or go on now; false: it may. */
+bool run_space_refuses(const struct run *run, enum run_sealed_by *ret_by, char *ret_text, size_t size);
+uint64_t run_space_blind_limit(const struct run *run); /* UINT64_MAX: not blind, or nothing is being dumped */
+void run_space_blind(struct run_context *c);           /* that limit is reached */
+
+/* run_suspend.c */
+void run_suspend_asked(struct run_context *c);
+void run_suspend_refused(struct run_context *c);
+void run_suspend_resumed(struct run_context *c);
 
 /* run_end.c */
 void run_end_fail(struct run_context *c, enum run_outcome outcome); /* kill everything; run->message says why */

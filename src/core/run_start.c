@@ -3,8 +3,9 @@
  *   dumper's state: our settings on every rank, nothing written yet -> verifying: what the server resolved, idle,
  * counters, enable under the probe's name, confirmed on every rank, one request, disable, counters until quiet, flush,
  * audit, judgement -> armed. Failure modes: CMD cannot be executed, the port is somebody else's, a setting does not
- * hold, something was dumped before we enabled, graphs are on, requests by others, no answer: each ends the run at once
- * with a message that names the thing. */
+ * hold, something was dumped before we enabled, graphs are on, requests by others, a reset, no answer: each ends the
+ * run at once with a message that names the thing. A server that ends over a flag which the guard can spell otherwise
+ * is cleaned away and launched again. */
 #include "core/run_internal.h"
 #include "base/text.h"
 
@@ -12,10 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t look_ms = 500;         /* listener, while loading */
-static const uint64_t poll_ms = 250;         /* health, while warming */
-static const uint64_t settle_ms = 100;       /* counters and idleness, while verifying */
-static const uint64_t idle_limit_ms = 60000; /* for foreign requests to end, for the flush to succeed */
+static const uint64_t look_ms = 500;          /* listener, while loading */
+static const uint64_t poll_ms = 250;          /* health, while warming */
+static const uint64_t settle_ms = 100;        /* counters and idleness, while verifying */
+static const uint64_t clean_limit_ms = 30000; /* for the end of the first launch */
+static const uint64_t idle_limit_ms = 60000;  /* for foreign requests to end, for the flush to succeed */
 
 static void limit_from_now(struct run_context *c, uint64_t ms)
 {
@@ -29,10 +31,59 @@ static bool past_limit(const struct run_context *c)
 
 void run_start_started(struct run_context *c)
 {
+    if (c->run->step == LAUNCH_CLEAN)
+        return;
     c->run->pid = c->event->pid;
     run_enter(c, RUN_LOADING, STEP_NONE);
     run_retry(c, look_ms);
 }
+
+/* ---- another spelling ---- */
+
+/* Whatever the first try has left must be gone first: it may hold the port. */
+void run_start_exited(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (run->step == LAUNCH_CLEAN)
+        return;
+    if (!c->event->again) {
+        run_end_exited(c);
+        return;
+    }
+    run_note(c, RUN_WARN, RUN_NOTE_SERVER, "the server does not take its arguments; launched again: %s",
+             c->event->text != NULL ? c->event->text : "with another spelling");
+    run_enter(c, RUN_LAUNCHING, LAUNCH_CLEAN);
+    run_add(c, RUN_DO_KILL);
+    limit_from_now(c, clean_limit_ms);
+}
+
+/* The start timeout goes on counting from the first launch. */
+void run_start_gone(struct run_context *c)
+{
+    struct run *run = c->run;
+    if (run->step != LAUNCH_CLEAN) {
+        run_end_gone(c);
+        return;
+    }
+    run_enter(c, RUN_LAUNCHING, STEP_NONE);
+    run->exited = false;
+    run->exit_code = run->signal = -1;
+    run->pid = 0;
+    run->cause[0] = run->stage[0] = '\0';
+    run_add(c, RUN_DO_LAUNCH);
+}
+
+static bool cannot_be_cleaned(struct run_context *c)
+{
+    if (c->run->step != LAUNCH_CLEAN || !past_limit(c))
+        return false;
+    run_message(c, "what was left of the first launch did not end within %llu s of KILL",
+                (unsigned long long)(clean_limit_ms / 1000));
+    run_end_fail(c, RUN_OUTCOME_START_FAILED);
+    return true;
+}
+
+/* ---- launching, loading ---- */
 
 void run_start_exec_failed(struct run_context *c)
 {
@@ -94,7 +145,7 @@ static const struct {
 void run_start_tick(struct run_context *c)
 {
     struct run *run = c->run;
-    if (start_timed_out(c) || run->waiting || c->now_ns < run->retry_ns)
+    if (start_timed_out(c) || cannot_be_cleaned(c) || run->waiting || c->now_ns < run->retry_ns)
         return;
     for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++)
         if (repeated[i].step == run->step) {
@@ -249,6 +300,17 @@ static void flushed(struct run_context *c)
     unproven(c, "idle server");
 }
 
+/* Between two looks: the hooks that the probe is to prove would be gone. */
+static bool was_reset(struct run_context *c)
+{
+    char text[384];
+    if (!run_watch_went_back(&c->run->last, c->event->answer, text, sizeof text))
+        return false;
+    run_message(c, "%s", text);
+    unproven(c, "/dumper/reset");
+    return true;
+}
+
 void run_start_answer_verifying(struct run_context *c)
 {
     struct run *run = c->run;
@@ -260,6 +322,8 @@ void run_start_answer_verifying(struct run_context *c)
         unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
         return;
     }
+    if (answer->question == SERVER_STATE && was_reset(c))
+        return;
     switch (run->step) {
     case VERIFY_INFO:
         info(c);
@@ -269,6 +333,7 @@ void run_start_answer_verifying(struct run_context *c)
         break;
     case VERIFY_BEFORE:
         run->before = *answer;
+        run_counts_from(&run->last, answer);
         run->probe_open = true;
         run_ask(c, VERIFY_ENABLE, SERVER_ENABLE, run->settings.probe_experiment);
         break;
@@ -322,5 +387,6 @@ void run_start_judged(struct run_context *c)
     run->was_armed = true;
     run->stage[0] = '\0';
     run->failed_saves_base = run->failed_saves;
-    run_enter(c, RUN_ARMED, STEP_NONE);
+    run->seen = run->last;
+    run_dump_rest(c, RUN_ARMED_WATCH_MS);
 }

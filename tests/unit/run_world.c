@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -18,7 +19,7 @@ static const struct run_settings settings = {.name = "t",
 
 void run_world_init(struct run_world *world)
 {
-    *world = (struct run_world){.now_ns = 1000000000, .verdict = SERVER_PROVEN};
+    *world = (struct run_world){.now_ns = 1000000000, .verdict = SERVER_PROVEN, .ranks = 1};
     run_init(&world->run, &settings, world->now_ns);
 }
 
@@ -47,6 +48,37 @@ static void check_invariants(struct run_world *world, enum run_state before)
         assert_true(run->wake_ns != UINT64_MAX || run->waiting);
 }
 
+static void keep_note(struct run_world *world, const char *text)
+{
+    size_t used = strlen(world->notes), size = strlen(text) + 2;
+    if (size > sizeof world->notes)
+        return;
+    if (used + size > sizeof world->notes)
+        used = 0;
+    snprintf(world->notes + used, sizeof world->notes - used, "%s\n", text);
+}
+
+unsigned run_world_noted(const struct run_world *world, const char *text)
+{
+    unsigned count = 0;
+    for (const char *at = strstr(world->notes, text); at != NULL; at = strstr(at + 1, text))
+        count++;
+    return count;
+}
+
+/* What will be answered; a question takes the place of the one before. */
+static void keep_due(struct run_world *world, const struct run_effect *effect)
+{
+    struct run_effects *due = &world->due;
+    for (unsigned i = 0; i < due->count; i++)
+        if (due->effect[i].kind == effect->kind) {
+            due->effect[i] = *effect;
+            return;
+        }
+    if (due->count < RUN_EFFECTS_MAX)
+        due->effect[due->count++] = *effect;
+}
+
 void run_world_step(struct run_world *world, struct run_event event)
 {
     enum run_state before = world->run.state;
@@ -54,23 +86,31 @@ void run_world_step(struct run_world *world, struct run_event event)
     for (unsigned i = 0; i < world->effects.count; i++) {
         const struct run_effect *effect = &world->effects.effect[i];
         world->done[effect->kind]++;
+        keep_due(world, effect);
         if (effect->kind == RUN_DO_ASK)
             world->asked[effect->question]++;
         if (effect->kind == RUN_DO_FINISH)
             world->finishes++;
+        if (effect->kind == RUN_DO_NOTE)
+            keep_note(world, effect->text);
         if (effect->kind == RUN_DO_REPLY) {
+            text_copy(world->reply_text, sizeof world->reply_text, effect->text);
             world->reply_code = effect->code;
             world->reply_number = effect->number;
         }
     }
     check_invariants(world, before);
+    if (event.kind == RUN_EVENT_TICK && world->run.wake_ns != UINT64_MAX)
+        assert_true(world->run.wake_ns > world->now_ns); /* a tick that leaves itself due would spin */
 }
 
 static void state_answer(struct run_world *world, struct server_answer *answer)
 {
-    answer->rank_count = 1;
-    answer->rank[0] = (struct server_rank){world->dump_index, world->step, world->enabled, ""};
-    text_copy(answer->rank[0].experiment, SERVER_NAME_MAX, world->experiment);
+    answer->rank_count = world->ranks;
+    for (uint32_t i = 0; i < world->ranks; i++) {
+        answer->rank[i] = (struct server_rank){world->dump_index, world->step, world->enabled, ""};
+        text_copy(answer->rank[i].experiment, SERVER_NAME_MAX, world->experiment);
+    }
     text_copy(answer->wrong_setting, sizeof answer->wrong_setting, world->wrong_setting);
 }
 
@@ -125,31 +165,42 @@ static void answer_check(struct run_world *world, const struct run_effect *effec
                                   .kind = RUN_EVENT_AUDITED, .number = effect->number, .ok = true, .complete = true});
 }
 
-/* Carries out one effect of the last step; false when none of them brings an answer. */
+static bool answer_effect(struct run_world *world, const struct run_effect *effect)
+{
+    switch (effect->kind) {
+    case RUN_DO_ASK:
+        answer_question(world, effect);
+        return true;
+    case RUN_DO_CHECK:
+        answer_check(world, effect);
+        return true;
+    case RUN_DO_FIND_LISTENER:
+        run_world_step(world, (struct run_event){.kind = RUN_EVENT_LISTENER, .listener = RUN_LISTENER_OWN});
+        return true;
+    case RUN_DO_TERM:
+        run_world_step(world, (struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = 0, .signal = -1});
+        return true;
+    case RUN_DO_KILL:
+        run_world_step(world, (struct run_event){.kind = RUN_EVENT_GONE});
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Carries out one effect of those that are due; false when none of them brings an answer. */
 static bool answer_effects(struct run_world *world)
 {
-    struct run_effects effects = world->effects;
-    for (unsigned i = 0; i < effects.count; i++) {
-        const struct run_effect *effect = &effects.effect[i];
-        switch (effect->kind) {
-        case RUN_DO_ASK:
-            answer_question(world, effect);
+    struct run_effects *due = &world->due;
+    for (unsigned i = 0; i < due->count; i++) {
+        struct run_effect effect = due->effect[i];
+        if (effect.kind == RUN_DO_ASK && world->mute)
+            continue;
+        memmove(&due->effect[i], &due->effect[i + 1], (due->count - i - 1) * sizeof effect);
+        due->count--;
+        i--;
+        if (answer_effect(world, &effect))
             return true;
-        case RUN_DO_CHECK:
-            answer_check(world, effect);
-            return true;
-        case RUN_DO_FIND_LISTENER:
-            run_world_step(world, (struct run_event){.kind = RUN_EVENT_LISTENER, .listener = RUN_LISTENER_OWN});
-            return true;
-        case RUN_DO_TERM:
-            run_world_step(world, (struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = 0, .signal = -1});
-            return true;
-        case RUN_DO_KILL:
-            run_world_step(world, (struct run_event){.kind = RUN_EVENT_GONE});
-            return true;
-        default:
-            break;
-        }
     }
     return false;
 }
@@ -168,9 +219,39 @@ void run_world_settle(struct run_world *world, unsigned limit)
     }
 }
 
+void run_world_live(struct run_world *world, uint64_t ms)
+{
+    uint64_t until_ns = world->now_ns + ms * 1000000;
+    while (world->run.state != RUN_ENDED) {
+        if (answer_effects(world))
+            continue;
+        if (world->run.wake_ns > until_ns)
+            break;
+        world->now_ns = world->run.wake_ns;
+        run_world_step(world, (struct run_event){.kind = RUN_EVENT_TICK});
+    }
+    world->now_ns = until_ns;
+}
+
+void run_world_space(struct run_world *world, enum space_level level)
+{
+    run_world_step(world, (struct run_event){.kind = RUN_EVENT_SPACE, .space = level, .text = "as measured"});
+}
+
+void run_world_survey(struct run_world *world, uint64_t written_bytes, bool busy)
+{
+    run_world_step(world, (struct run_event){.kind = RUN_EVENT_SURVEY, .written_bytes = written_bytes, .busy = busy});
+}
+
 void run_world_reach(struct run_world *world, enum run_state state)
 {
+    run_world_reach_with(world, state, 1);
+}
+
+void run_world_reach_with(struct run_world *world, enum run_state state, uint32_t ranks)
+{
     run_world_init(world);
+    world->ranks = ranks;
     if (state == RUN_LAUNCHING)
         return;
     run_world_step(world, run_world_event(world, RUN_EVENT_STARTED));
@@ -203,11 +284,15 @@ struct run_event run_world_event(struct run_world *world, enum run_event_kind ki
     static struct server_answer answer = {.question = SERVER_STATE, .ok = true, .http_status = 200, .rank_count = 1};
     static const struct server_judgement judgement = {.verdict = SERVER_PROVEN, .text = "seen"};
     return (struct run_event){.kind = kind,
-                              .number = kind == RUN_EVENT_DUMP || kind == RUN_EVENT_PAUSE ? 77 : world->run.number,
+                              .number = kind == RUN_EVENT_DUMP || kind == RUN_EVENT_PAUSE ? 77
+                                        : kind == RUN_EVENT_RESUMED                       ? 5000000000
+                                                                                          : world->run.number,
                               .text = kind == RUN_EVENT_DUMP ? "dec" : NULL,
                               .pid = 4242,
                               .exit_code = 3,
                               .signal = -1,
+                              .space = SPACE_SOFT,
+                              .written_bytes = 1000,
                               .listener = RUN_LISTENER_OWN,
                               .ok = true,
                               .complete = true,

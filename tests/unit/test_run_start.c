@@ -1,0 +1,210 @@
+/* The run machine: launched again with another spelling, suspended and resumed. */
+#include "run_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct run_world world;
+
+static void exit_again(void)
+{
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXITED,
+                                              .exit_code = 2,
+                                              .signal = -1,
+                                              .again = true,
+                                              .text = "--disable-prefill-cuda-graph instead"});
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    for (int s = RUN_LAUNCHING; s <= RUN_LOADING; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        uint64_t launched_ns = world.run.launched_ns;
+        exit_again();
+        assert_int_equal(world.run.state, RUN_LAUNCHING);
+        assert_int_equal(world.done[RUN_DO_KILL], 1);
+        assert_int_equal(world.done[RUN_DO_LAUNCH], 0);
+        assert_int_equal(run_world_noted(&world, "--disable-prefill-cuda-graph instead"), 1);
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_LISTENER)); /* a late answer */
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_STARTED));
+        assert_int_equal(world.run.state, RUN_LAUNCHING);
+        run_world_settle(&world, 1); /* gone */
+        assert_int_equal(world.done[RUN_DO_LAUNCH], 1);
+        assert_int_equal(world.run.state, RUN_LAUNCHING);
+        assert_int_equal(world.run.pid, 0);
+        assert_false(world.run.gone || world.run.exited);
+        assert_int_equal(world.run.exit_code, -1);
+        assert_int_equal(world.run.launched_ns, launched_ns);
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_STARTED));
+        run_world_live(&world, 5000);
+        assert_int_equal(world.run.state, RUN_ARMED);
+    }
+}
+
+static void test_again_is_for_the_start(void **state)
+{
+    (void)state;
+    for (int s = RUN_WARMING; s < RUN_ENDED; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        exit_again();
+        run_world_live(&world, 60000);
+        assert_int_equal(world.run.state, RUN_ENDED);
+        assert_int_equal(world.done[RUN_DO_LAUNCH], 0);
+    }
+}
+
+static void expect_end(enum run_outcome outcome)
+{
+    run_world_live(&world, 90000);
+    assert_int_equal(world.run.state, RUN_ENDED);
+    assert_int_equal(world.run.outcome, outcome);
+    assert_int_equal(world.done[RUN_DO_LAUNCH], 0);
+}
+
+static void test_again_that_is_cut_short(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_LOADING);
+    exit_again();
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_INTERRUPT));
+    expect_end(RUN_OUTCOME_STOPPED);
+    run_world_reach(&world, RUN_LOADING);
+    exit_again();
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_UNKILLABLE));
+    expect_end(RUN_OUTCOME_UNKILLABLE);
+    run_world_reach(&world, RUN_LOADING); /* the end of the first try is never reported, not even of a second kill */
+    exit_again();
+    for (int i = 0; i < 2; i++) {
+        world.now_ns = world.run.wake_ns;
+        run_world_step(&world, (struct run_event){.kind = RUN_EVENT_TICK});
+    }
+    assert_int_equal(world.done[RUN_DO_KILL], 2);
+    expect_end(RUN_OUTCOME_UNKILLABLE);
+}
+
+static void test_start_timeout_goes_on_counting(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_LOADING);
+    exit_again();
+    world.now_ns = world.run.launched_ns + 599999 * 1000000ull;
+    run_world_settle(&world, 1); /* gone */
+    world.now_ns += 2000000;
+    assert_true(world.run.wake_ns <= world.now_ns);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_TICK});
+    run_world_live(&world, 1000);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_START_TIMEOUT);
+}
+
+static void test_suspend(void **state)
+{
+    (void)state;
+    for (int s = RUN_LAUNCHING; s <= RUN_ENDED; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        run_world_step(&world, (struct run_event){.kind = RUN_EVENT_SUSPEND});
+        bool refused = s == RUN_LAUNCHING || s == RUN_VERIFYING || s == RUN_ENDED;
+        assert_int_equal(world.done[RUN_DO_SUSPEND], refused ? 0 : 1);
+        assert_int_equal(run_world_noted(&world, "cannot be suspended now"), refused && s != RUN_ENDED ? 1 : 0);
+    }
+    run_world_reach(&world, RUN_DUMPING);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_FLOOR));
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_SUSPEND});
+    assert_int_equal(world.done[RUN_DO_SUSPEND], 0);
+}
+
+static void resume(uint64_t ms)
+{
+    world.now_ns += ms * 1000000;
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_RESUMED, .number = ms * 1000000});
+}
+
+static void test_resumed_shifts_what_is_due(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_LOADING);
+    uint64_t wake_ns = world.run.wake_ns, hour_ms = 3600000;
+    resume(hour_ms);
+    assert_int_equal(world.run.wake_ns, wake_ns + hour_ms * 1000000);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_TICK});
+    assert_int_equal(world.run.state, RUN_LOADING); /* no start timeout */
+
+    run_world_reach(&world, RUN_STOPPING);
+    uint64_t limit_ns = world.run.limit_ns;
+    resume(hour_ms);
+    assert_int_equal(world.run.limit_ns, limit_ns + hour_ms * 1000000);
+
+    run_world_reach(&world, RUN_ARMED);
+    struct run_event dump = run_world_event(&world, RUN_EVENT_DUMP);
+    dump.for_ms = 30000;
+    run_world_step(&world, dump);
+    run_world_live(&world, 10000);
+    run_world_space(&world, SPACE_UNMEASURABLE);
+    world.mute = true;
+    run_world_live(&world, 5000);
+    resume(hour_ms);
+    assert_true(world.run.wake_ns > world.now_ns);
+    run_world_live(&world, 4900);
+    assert_int_equal(world.run.state, RUN_DUMPING); /* neither blind for too long nor lost nor at its end */
+    run_world_live(&world, 200);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_FLOOR);
+
+    run_world_reach(&world, RUN_DUMPING); /* a kill while we were away: its limit counts from now */
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_FLOOR));
+    limit_ns = world.run.limit_ns;
+    resume(hour_ms);
+    assert_int_equal(world.run.limit_ns, limit_ns);
+}
+
+static void fail_answer(void)
+{
+    static struct server_answer answer = {.ok = false, .problem = "no answer: time limit"};
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_ANSWER, .number = world.run.number, .answer = &answer});
+}
+
+/* A question that failed for having been frozen is asked again: here the enable of a dump. */
+static void test_question_that_was_frozen(void **state)
+{
+    (void)state;
+    for (int frozen = 1; frozen >= 0; frozen--) {
+        run_world_reach(&world, RUN_ARMED);
+        run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+        while (world.run.state != RUN_DUMPING)
+            run_world_settle(&world, 1);
+        unsigned asked = world.asked[SERVER_ENABLE];
+        if (frozen)
+            resume(600000);
+        fail_answer();
+        assert_int_equal(world.asked[SERVER_ENABLE], asked + (frozen ? 1 : 0));
+        run_world_live(&world, 3000);
+        assert_int_equal(world.run.state, frozen ? RUN_DUMPING : RUN_ARMED);
+        assert_int_equal(world.reply_code, frozen ? ERROR_NONE : ERROR_SERVER);
+    }
+    run_world_reach(&world, RUN_ARMED); /* once: what fails again has failed */
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    while (world.run.state != RUN_DUMPING)
+        run_world_settle(&world, 1);
+    resume(600000);
+    fail_answer();
+    fail_answer();
+    assert_int_equal(world.reply_code, ERROR_SERVER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_again_is_for_the_start),
+        cmocka_unit_test(test_again_that_is_cut_short),
+        cmocka_unit_test(test_start_timeout_goes_on_counting),
+        cmocka_unit_test(test_suspend),
+        cmocka_unit_test(test_resumed_shifts_what_is_due),
+        cmocka_unit_test(test_question_that_was_frozen),
+    };
+    return cmocka_run_group_tests_name("run_start", tests, NULL, NULL);
+}
