@@ -5,11 +5,10 @@
  * ends before it is armed (last lines of the server's output, the message, the run's own exit status). */
 #include "base/memory.h"
 #include "base/text.h"
-#include "conf/settings.h"
 #include "ctl/command.h"
 #include "ctl/follow.h"
+#include "ctl/options.h"
 #include "ctl/show.h"
-#include "sys/file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,27 +20,11 @@ enum { START_MS = 60000, LAST_LINES = 15 };
 /* All faults of the options now, before anything is asked of anybody. */
 static enum error_code check_settings(int argc, char **argv, struct error *err)
 {
-    struct settings_texts arguments = {0}, file = {0};
     struct settings settings = {0};
     int rest = 0;
-    settings_parse_arguments(argc, argv, &arguments, &rest);
-    const char *path = settings_config_path(&arguments);
-    enum error_code code = ERROR_NONE;
-    if (path != NULL) {
-        struct buffer bytes;
-        buffer_init(&bytes);
-        code = file_read(path, SETTINGS_FILE_MAX, &bytes, err);
-        if (code == ERROR_NONE)
-            settings_parse_file(path, bytes.data, bytes.length, &file);
-        else
-            error_prefix(err, "--config");
-        buffer_fini(&bytes);
-    }
+    enum error_code code = options_read(argc, argv, &settings, &rest, err);
     if (code == ERROR_NONE)
-        code = settings_resolve(&arguments, path != NULL ? &file : NULL, 0, &settings, err);
-    settings_texts_fini(&arguments);
-    settings_texts_fini(&file);
-    settings_fini(&settings);
+        settings_fini(&settings);
     return code;
 }
 

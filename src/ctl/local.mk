@@ -1,9 +1,11 @@
 # src/ctl: see HACKING.md for what lives here
 noinst_LIBRARIES += libctl.a
 libctl_a_SOURCES = \
+    src/ctl/capture.c src/ctl/capture.h \
     src/ctl/client.c src/ctl/client.h \
     src/ctl/command.c src/ctl/command.h \
     src/ctl/command_check.c \
+    src/ctl/command_doctor.c \
     src/ctl/command_dump.c \
     src/ctl/command_events.c \
     src/ctl/command_help.c \
@@ -16,9 +18,16 @@ libctl_a_SOURCES = \
     src/ctl/command_stop.c \
     src/ctl/command_wait.c \
     src/ctl/commands.c \
+    src/ctl/doctor.c src/ctl/doctor.h \
+    src/ctl/doctor_left.c \
+    src/ctl/doctor_machine.c \
+    src/ctl/doctor_network.c \
+    src/ctl/doctor_server.c \
+    src/ctl/doctor_space.c \
     src/ctl/find.c src/ctl/find.h \
     src/ctl/find_text.c \
     src/ctl/follow.c src/ctl/follow.h \
+    src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
     src/ctl/seal.c src/ctl/seal.h \
     src/ctl/show.c src/ctl/show.h \

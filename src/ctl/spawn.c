@@ -22,11 +22,13 @@ static bool is_program(const char *path)
     return stat(path, &status) == 0 && S_ISREG(status.st_mode) && access(path, X_OK) == 0;
 }
 
-enum error_code spawn_check(const char *program, struct error *err)
+enum error_code spawn_find(const char *program, char **ret_path, struct error *err)
 {
     if (strchr(program, '/') != NULL) {
-        if (is_program(program))
+        if (is_program(program)) {
+            *ret_path = memory_copy(program);
             return ERROR_NONE;
+        }
         if (access(program, F_OK) == 0)
             return error_set(err, ERROR_CANNOT_EXECUTE, "%s is not a program that you may execute", program);
         return error_set(err, ERROR_COMMAND_NOT_FOUND, "%s is not there", program);
@@ -34,18 +36,23 @@ enum error_code spawn_check(const char *program, struct error *err)
     const char *path = getenv("PATH");
     for (const char *part = path != NULL ? path : "/usr/bin:/bin"; part != NULL;) {
         size_t length = strcspn(part, ":");
-        char *full = memory_format("%.*s/%s", (int)length, length > 0 ? part : ".", program);
-        if (length == 0) {
-            free(full);
-            full = memory_format("./%s", program);
-        }
-        bool found = is_program(full);
-        free(full);
-        if (found)
+        char *full = length > 0 ? memory_format("%.*s/%s", (int)length, part, program) : memory_format("./%s", program);
+        if (is_program(full)) {
+            *ret_path = full;
             return ERROR_NONE;
+        }
+        free(full);
         part = part[length] == ':' ? part + length + 1 : NULL;
     }
     return error_set(err, ERROR_COMMAND_NOT_FOUND, "%s is in no folder of PATH", program);
+}
+
+enum error_code spawn_check(const char *program, struct error *err)
+{
+    char *path = NULL;
+    enum error_code code = spawn_find(program, &path, err);
+    free(path);
+    return code;
 }
 
 static void become(char *const *argv, char *const *environment, const sigset_t *mask, int failed)

@@ -4,6 +4,9 @@
 #include "base/error.h"
 #include "base/list.h"
 
+/* Where execvp would find `program`; the path is the caller's. As spawn_check otherwise. */
+enum error_code spawn_find(const char *program, char **ret_path, struct error *err);
+
 /* Whether `program` can be found as execvp would. ERROR_COMMAND_NOT_FOUND, ERROR_CANNOT_EXECUTE. Nothing is run. */
 enum error_code spawn_check(const char *program, struct error *err);
 

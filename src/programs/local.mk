@@ -3,7 +3,7 @@
 bin_PROGRAMS += kldumpctl
 kldumpctl_SOURCES = src/programs/kldumpctl.c
 kldumpctl_LDADD = libctl.a libanalysis.a libpt.a libsglang.a libsys.a libjson.a libcore.a libconf.a libbase.a \
-    $(CJSON_LIBS) $(INIH_LIBS) -lm
+    $(CJSON_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS) -lm
 
 pkglibexec_PROGRAMS += kldump-keeper
 kldump_keeper_SOURCES = src/programs/kldump-keeper.c

@@ -5,6 +5,7 @@
 #include "sys/cgroup_control.h"
 #include "sys/systemd.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -240,6 +241,50 @@ enum cgroup_kind cgroup_foresee(char *ret_text, size_t size)
         return CGROUP_OWN;
     snprintf(ret_text, size, "%.300s: %s", own, strerror(problem));
     return CGROUP_NONE;
+}
+
+static bool cgroup_is_empty(int folder_fd, const char *name)
+{
+    bool empty = false;
+    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int events = fd >= 0 ? cgroup_control_open_events(fd) : -1;
+    if (events >= 0) {
+        empty = cgroup_control_populated(events) == 0;
+        close(events);
+    }
+    if (fd >= 0)
+        close(fd);
+    return empty;
+}
+
+static void cgroup_walk(const char *path, int depth, struct list *ret_paths)
+{
+    enum { DEPTH_MOST = 12 };
+    DIR *folder = depth < DEPTH_MOST ? opendir(path) : NULL;
+    if (folder == NULL)
+        return;
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
+            continue;
+        bool is_ours = text_starts(entry->d_name, "kldump-");
+        char *below = memory_format("%s/%s", path, entry->d_name);
+        if (is_ours && cgroup_is_empty(dirfd(folder), entry->d_name))
+            list_add(ret_paths, below);
+        else
+            cgroup_walk(below, depth + 1, ret_paths);
+        free(below);
+    }
+    closedir(folder);
+}
+
+void cgroup_find_empty(struct list *ret_paths)
+{
+    char root[CGROUP_PATH], point[CGROUP_PATH];
+    char *mountinfo = cgroup_read_proc("/proc/self/mountinfo");
+    if (mountinfo && cgroup_find_mount(mountinfo, root, point, sizeof root))
+        cgroup_walk(point, 0, ret_paths);
+    free(mountinfo);
 }
 
 bool cgroup_kill(const struct cgroup *cgroup)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/list.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +36,9 @@ void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, str
 /* What cgroup_make would most likely do here; nothing is made. `ret_text`: the folder below which the leaf would be, or
  * why there can be none. CGROUP_SCOPE: a user's systemd is there to be asked. */
 enum cgroup_kind cgroup_foresee(char *ret_text, size_t size);
+
+/* Adds the paths of all cgroups named kldump-... that hold no process, as far as they can be seen. */
+void cgroup_find_empty(struct list *ret_paths);
 
 /* No cgroup, for this reason. */
 void cgroup_set_none(struct cgroup *cgroup, const char *why);

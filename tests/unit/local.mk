@@ -128,9 +128,9 @@ tests_unit_test_cgroup_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cgroup_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
 
 # kldumpctl itself against a guard without a server
-dist_check_SCRIPTS += tests/unit/test_ctl.py
+dist_check_SCRIPTS += tests/unit/test_ctl.py tests/unit/test_doctor.py
 EXTRA_DIST += tests/unit/fake_guard.py
-TESTS += tests/unit/test_ctl.py
+TESTS += tests/unit/test_ctl.py tests/unit/test_doctor.py
 check_PROGRAMS += tests/unit/test_systemd
 TESTS += tests/unit/test_systemd
 tests_unit_test_systemd_SOURCES = tests/unit/test_systemd.c

@@ -74,7 +74,7 @@ class Framework(Base):
     def test_help_and_version(self):
         out, _ = self.ctl("help")
         names = re.findall(r"^  ([a-z]+)  +\S", out[out.index("Commands:"):], re.M)
-        for name in "run start list status dump pause stop wait logs events check help".split():
+        for name in "doctor run start list status dump pause stop wait logs events check help".split():
             self.assertIn(name, names)
         for name in names:
             out, _ = self.ctl("help", name)

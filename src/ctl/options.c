@@ -1,0 +1,36 @@
+#include "ctl/options.h"
+
+#include "sys/file.h"
+
+#include <errno.h>
+#include <sys/random.h>
+
+enum error_code options_read(int argc, char *const *argv, struct settings *ret_settings, int *ret_rest,
+                             struct error *err)
+{
+    struct settings_texts arguments = {0}, file = {0};
+    struct buffer bytes;
+    int rest = 0;
+    uint64_t randomness = 0;
+    enum error_code code = ERROR_NONE;
+    if (getrandom(&randomness, sizeof randomness, 0) < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "random numbers");
+    settings_parse_arguments(argc, argv, &arguments, &rest);
+    const char *path = settings_config_path(&arguments);
+    if (path != NULL) {
+        buffer_init(&bytes);
+        code = file_read(path, SETTINGS_FILE_MAX, &bytes, err);
+        if (code == ERROR_NONE)
+            settings_parse_file(path, bytes.data, bytes.length, &file);
+        else
+            error_prefix(err, "--config");
+        buffer_fini(&bytes);
+    }
+    if (code == ERROR_NONE)
+        code = settings_resolve(&arguments, path != NULL ? &file : NULL, randomness, ret_settings, err);
+    if (code == ERROR_NONE)
+        *ret_rest = rest;
+    settings_texts_fini(&arguments);
+    settings_texts_fini(&file);
+    return code;
+}
