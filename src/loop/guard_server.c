@@ -42,12 +42,20 @@ static void hide(char *text, const char *key)
         memset(at, '*', length);
 }
 
-/* Where the arguments of a wrapper script do not say the port, the server's own line does. */
+/* The server's own line decides: a wrapper script may not say the port, or may not hand on the one that it was given,
+ * and nobody would ever listen on that one. */
 static void take_port(struct guard *guard, const struct server_line *line)
 {
     struct server_command *command = &guard->plan.command;
-    if (line->port == 0 || !command->is_wrapper || command->port_given)
+    char text[160];
+    bool same = command->port_given && line->port == command->port;
+    if (line->port == 0 || same || guard->run.state > RUN_LOADING)
         return;
+    if (command->port_given) {
+        snprintf(text, sizeof text, "the server says that it listens on port %u, not on the %u of CMD's arguments",
+                 (unsigned)line->port, (unsigned)command->port);
+        guard_report_note(guard, RUN_WARN, RUN_NOTE_SERVER, text);
+    }
     command->port = line->port;
     command->port_given = true;
     command->https = line->https;

@@ -174,13 +174,15 @@ def test_wrapper_script(place, standin):
     run.exits_with(0)
 
 
-def test_wrapper_script_that_keeps_the_port_to_itself(place, standin):
-    """Its arguments do not say the port; the server's own line does."""
+@pytest.mark.parametrize("said", [[], ["--port", "1"]])
+def test_wrapper_script_that_keeps_the_port_to_itself(place, standin, said):
+    """Its arguments do not say the port, or say one that it does not hand on; the server's own line does."""
     port, script = place.port(), place.folder / "serve.sh"
     script.write_text(f"#!/bin/sh\nexec {standin.python(place)} -m sglang.launch_server --model-path /m --port {port} $KLDUMP_SGLANG_ARGS\n")
     script.chmod(0o755)
-    run = place.run(standin, command=[str(script)]).armed()
+    run = place.run(standin, command=[str(script), *said]).armed()
     assert run.status()["port"] == port
+    assert (f"listens on port {port}, not on the 1 of" in run.output) == bool(said)
     place.ctl("stop", "t")
     run.exits_with(0)
 
