@@ -67,7 +67,7 @@ static enum error_code look(const struct audit_table_suffix *suffix, const struc
         return error_set(err, ERROR_FORMAT, "an archive without data.pkl: saving failed in the writer");
     }
     bool rows = (suffix->core == DUMP_NAME_INPUT_IDS || suffix->core == DUMP_NAME_SEQ_LENS) && !suffix->hook;
-    if (!rows && !suffix->hook)
+    if (!rows && (!suffix->hook || suffix->word))
         return ERROR_NONE;
     const struct pt_zip_member *data = pt_zip_find(zip, "data/0");
     if (data == NULL) {

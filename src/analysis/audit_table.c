@@ -93,6 +93,7 @@ static uint32_t find_suffix(struct audit_table *table, const struct dump_name *n
         .name_length = name->name.length - hook,
         .core = name->core,
         .hook = name->hook,
+        .word = name->word,
         .has_layer = name->has_layer,
         .layer = name->layer,
         .has_layer_tag = name->has_layer_tag,

@@ -44,6 +44,7 @@ struct audit_table_suffix {
     size_t name_offset, name_length; /* N, without non_intrusive__, in `text` */
     enum dump_name_core core;
     bool hook;
+    bool word;      /* of a hook, and no tensor */
     bool has_layer; /* `layer` is set */
     bool has_layer_tag;
     uint32_t layer;

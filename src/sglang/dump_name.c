@@ -125,6 +125,7 @@ static void parse_name(struct dump_name *name)
         name->hook = true;
         parse_slot((struct dump_name_text){name->name.at + hook, name->name.length - hook}, name);
         parse_layer(name);
+        name->word = equals(name->item, "__msg_type__"); /* SGLang 0.5.23 with --pp-size 2, live */
         return;
     }
     for (size_t i = 0; i < sizeof core_names / sizeof core_names[0]; i++)

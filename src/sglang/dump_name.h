@@ -45,6 +45,7 @@ struct dump_name {
     struct dump_name_text name;   /* N */
     enum dump_name_core core;
     bool hook; /* N begins with non_intrusive__: a tensor that a hook saw */
+    bool word; /* with `hook`: what was seen is a word (what pipeline stages hand on is marked with one), no tensor */
     enum dump_name_slot slot;
     struct dump_name_text module;   /* "model.layers.0.mlp"; empty for the root, and without a slot */
     struct dump_name_text argument; /* "0" or "hidden_states" of inputs.*; empty for output */

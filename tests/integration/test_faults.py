@@ -63,6 +63,18 @@ def test_two_healthy_ranks(place, standin):
     run.exits_with(0)
 
 
+def test_two_stages(place, standin):
+    """Each has its own layers and counts its own files; between them goes a word that is no tensor."""
+    run = place.run(standin, flags=["--pp-size", "2"]).armed()
+    proofs = run.status()["proofs"]
+    assert proofs["ranks"] == 2 and proofs["verdict"] == "proven", proofs
+    run.dump("dec", "--new", "2")
+    seal = json.loads((run.directory / "dec.kldump.json").read_text())
+    assert seal["complete"], seal["reasons"]
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
 def test_one_decode_pass_more(place, standin):
     run = place.run(standin, faults="extra-decode-pass").armed()
     assert "3 decode passes" in run.status()["proofs"]["text"]

@@ -196,6 +196,23 @@ static void apply_graph_faults(struct arguments *arguments)
         arguments->prefill_graph = version_rules()->separate_graph_phases ? "breakable" : "tc_piecewise";
 }
 
+static void read_shape(struct arguments *arguments)
+{
+    int replicas = (int)number("--dp-size", 1);
+    bool attention = arguments_given("--enable-dp-attention", NULL) && replicas > 1;
+    arguments->tensor = (int)number("--tp-size", 1);
+    arguments->stages = (int)number("--pp-size", 1);
+    arguments->ranks = arguments->tensor * arguments->stages;
+    arguments->attention_replicas = attention ? replicas : 0;
+    arguments->replicas = attention ? 1 : replicas;
+    if (arguments->tensor < 1 || arguments->stages < 1 || replicas < 1 || arguments->ranks * arguments->replicas > 16)
+        fail("argument %s: the stand-in plays 1 to 16 ranks", "--tp-size/--pp-size/--dp-size");
+    if (attention && (arguments->tensor % replicas != 0 || arguments->stages > 1))
+        fail("argument %s: must be divisible by --dp-size, in one stage", "--tp-size");
+    arguments->role = value("--disaggregation-mode", "null");
+    arguments->draft = value("--speculative-algorithm", NULL) != NULL;
+}
+
 void arguments_parse(struct arguments *arguments, int count, char **given)
 {
     read_all(count, given);
@@ -205,9 +222,7 @@ void arguments_parse(struct arguments *arguments, int count, char **given)
         fail("the following arguments are required: %s", "--model-path/--model");
     arguments->host = value("--host", "127.0.0.1");
     arguments->port = (int)number("--port", 30000);
-    arguments->ranks = (int)number("--tp-size", 1);
-    if (arguments->ranks < 1 || arguments->ranks > 16)
-        fail("argument %s: the stand-in plays 1 to 16 ranks", "--tp-size");
+    read_shape(arguments);
     arguments->device = value("--device", "cuda");
     arguments->attention_backend =
         value("--attention-backend", strcmp(arguments->device, "cpu") == 0 ? "torch_native" : "fa3");
@@ -220,7 +235,7 @@ void arguments_parse(struct arguments *arguments, int count, char **given)
     arguments->chunked_prefill_size =
         number("--chunked-prefill-size", strcmp(arguments->device, "cpu") == 0 ? 4096 : 8192);
     arguments->radix_cache = !arguments_given("--disable-radix-cache", NULL);
-    arguments->overlap = !arguments_given("--disable-overlap-schedule", NULL);
+    arguments->overlap = !arguments_given("--disable-overlap-schedule", NULL) && arguments->stages == 1;
     resolve_graphs(arguments);
     apply_graph_faults(arguments);
 }

@@ -12,7 +12,13 @@ struct arguments {
     const char *model_path;
     const char *host;
     int port;
-    int ranks; /* --tp-size */
+    int tensor;             /* --tp-size */
+    int stages;             /* --pp-size */
+    int ranks;              /* of one torch world: the product of both */
+    int replicas;           /* --dp-size: torch worlds beside each other; 1 with data parallelism of attention alone */
+    int attention_replicas; /* --dp-size with --enable-dp-attention, else 0 */
+    const char *role;       /* --disaggregation-mode: null, prefill or decode */
+    bool draft;             /* --speculative-algorithm: a draft model runs before each decode pass of the target */
     const char *device;
     const char *attention_backend;
     const char *dtype;

@@ -69,6 +69,8 @@ static struct {
     const struct model *model;
     const char *device;
     int rank, ranks;
+    int attention_replicas;
+    struct forward_place place;
     cJSON *config;
     pthread_mutex_t lock; /* guards config where another thread may look */
     bool hooks;
@@ -164,12 +166,18 @@ static bool may_enable(bool *ret_raises)
     return number > 0;
 }
 
-bool dumper_init(const struct model *model, const char *device, int rank, int ranks, const char **ret_message)
+bool dumper_init(const struct model *model, const char *device, int rank, const struct arguments *arguments,
+                 const char **ret_message)
 {
     state.model = model;
     state.device = device;
     state.rank = rank;
-    state.ranks = ranks;
+    state.ranks = arguments->ranks;
+    state.attention_replicas = arguments->attention_replicas;
+    state.place = (struct forward_place){.tensor_rank = rank % arguments->tensor,
+                                         .tensor_ranks = arguments->tensor,
+                                         .stage = rank / arguments->tensor,
+                                         .stages = arguments->stages};
     state.config = cJSON_CreateObject();
     for (size_t i = 0; i < KEY_COUNT; i++) {
         if (!exists(&KEYS[i]))
@@ -363,7 +371,7 @@ static void save(const struct visit *visit, const struct forward_tensor *tensor,
     text_init(&file);
     struct torch_file_value value = tensor->shape;
     if (value.strings == NULL) {
-        forward_fill(state.model, visit->pass, state.rank, state.ranks, tensor, &data);
+        forward_fill(state.model, visit->pass, state.place.tensor_rank, state.place.tensor_ranks, tensor, &data);
         value.data = data.data;
     }
     struct torch_file_meta meta = {.step = state.step,
@@ -372,6 +380,8 @@ static void save(const struct visit *visit, const struct forward_tensor *tensor,
                                    .name = tensor->name,
                                    .layer_id = tensor->layer_id,
                                    .world_size = state.ranks,
+                                   .stages = state.place.stages,
+                                   .attention_replicas = state.attention_replicas,
                                    .tokenizer_path = state.model->path};
     torch_file_build(&value, &meta, record, NULL, &file);
     write_file(path, &file);
@@ -462,7 +472,7 @@ bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
         return false;
     }
     if (state.hooks && !silent)
-        forward_run(state.model, pass, state.rank, state.ranks, state.device, on_tensor, &visit);
+        forward_run(state.model, pass, &state.place, state.device, on_tensor, &visit);
     if (!visit.raised && may_enable(&raises) && enabled) {
         state.step++;
         state.dumped_passes++;

@@ -9,11 +9,13 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+#include "arguments.h"
 #include "forward.h"
 #include "model.h"
 
 /* Reads DUMPER_*. On failure *ret_message is the exception that kills the scheduler while it loads. */
-bool dumper_init(const struct model *model, const char *device, int rank, int ranks, const char **ret_message);
+bool dumper_init(const struct model *model, const char *device, int rank, const struct arguments *arguments,
+                 const char **ret_message);
 
 /* Hooks are made once, after the weights: only if dumping is enabled or there is a control channel. */
 void dumper_register_hooks(void);

@@ -18,7 +18,8 @@ enum shape {
     SHAPE_KV,
     SHAPE_GATE_UP,
     SHAPE_MLP,
-    SHAPE_LOGITS
+    SHAPE_LOGITS,
+    SHAPE_WORD
 };
 
 enum value {
@@ -45,10 +46,23 @@ enum value {
     VALUE_GATE_UP,
     VALUE_ACTIVATED,
     VALUE_DOWN,
-    VALUE_LOGITS
+    VALUE_LOGITS,
+    VALUE_WORD
 };
 
-enum { GRAPH = 1, FIRST = 2, LATER = 4, NEW = 8, OLD = 16, VIEW = 32 };
+enum {
+    GRAPH = 1,
+    FIRST = 2,
+    LATER = 4,
+    NEW = 8,
+    OLD = 16,
+    VIEW = 32,
+    SHARED = 64,
+    ENTRY = 128,
+    JOINED = 256,
+    EXIT = 512,
+    HANDED = 1024
+};
 
 struct module {
     enum section section;
@@ -196,6 +210,7 @@ static size_t columns_of(const struct model *model, enum shape shape, size_t ran
     case SHAPE_TOKENS:
     case SHAPE_REQUESTS:
     case SHAPE_RIDS:
+    case SHAPE_WORD:
         return 0;
     case SHAPE_HIDDEN:
         return model->hidden;
@@ -216,14 +231,14 @@ static size_t columns_of(const struct model *model, enum shape shape, size_t ran
 }
 
 static void describe(const struct model *model, const struct forward_pass *pass, const struct module *module, int layer,
-                     int ranks, const char *device, struct forward_tensor *tensor)
+                     int named_layer, int ranks, const char *device, struct forward_tensor *tensor)
 {
     *tensor = (struct forward_tensor){.core = !module->prefixed, .layer = layer, .value = module->value};
     tensor->layer_id = module->tagged ? layer : -1;
     char name[200];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    snprintf(name, sizeof name, module->name, layer);
+    snprintf(name, sizeof name, module->name, named_layer);
 #pragma GCC diagnostic pop
     snprintf(tensor->name, sizeof tensor->name, "%s%s", module->prefixed ? "non_intrusive__" : "", name);
 
@@ -233,6 +248,14 @@ static void describe(const struct model *model, const struct forward_pass *pass,
         shape->device = "cpu";
         shape->strings = pass->rids;
         shape->string_count = pass->request_count;
+        return;
+    }
+    if (module->shape == SHAPE_WORD) {
+        static const char *const PROXY[] = {"proxy"};
+        shape->device = "cpu";
+        shape->strings = PROXY;
+        shape->string_count = 1;
+        shape->word = true;
         return;
     }
     bool by_request = module->shape == SHAPE_REQUESTS || module->shape == SHAPE_LOGITS;
@@ -253,34 +276,48 @@ static void describe(const struct model *model, const struct forward_pass *pass,
         shape->stride[0] = columns_of(model, SHAPE_QKV, (size_t)ranks);
 }
 
-static bool applies(const struct module *module, const struct forward_pass *pass, int layer)
+static bool applies(const struct module *module, const struct forward_pass *pass, const struct forward_place *place,
+                    int layer)
 {
     unsigned flags = module->flags;
-    bool pair = version_rules()->layer_output_is_pair;
+    bool pair = version_rules()->layer_output_is_pair, last = place->stage == place->stages - 1;
     return !(pass->kind == FORWARD_PREFILL_GRAPH && !(flags & GRAPH)) && !(flags & FIRST && layer > 0) &&
            !(flags & LATER && layer == 0) && !(flags & NEW && pair) && !(flags & OLD && !pair) &&
-           !(module->shape == SHAPE_RIDS && pass->rids == NULL);
+           !(flags & ENTRY && place->stage > 0) && !(flags & JOINED && place->stage == 0) && !(flags & EXIT && !last) &&
+           !(flags & HANDED && last) && !(module->shape == SHAPE_RIDS && pass->rids == NULL) &&
+           !(pass->kind == FORWARD_ROOT && module->section == LAYER);
 }
 
-bool forward_run(const struct model *model, const struct forward_pass *pass, int rank, int ranks, const char *device,
-                 forward_visitor *visitor, void *context)
+/* The layers of a stage; the later stages have those that cannot be divided (3 layers: 1 and 2). */
+static void stage_layers(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
+                         int *ret_begin, int *ret_end)
 {
-    (void)rank;
+    int layers = pass->kind == FORWARD_DRAFT ? 1 : (int)model->layers, even = layers / place->stages;
+    int first_longer = place->stages - layers % place->stages;
+    *ret_begin = place->stage * even + (place->stage > first_longer ? place->stage - first_longer : 0);
+    *ret_end = *ret_begin + even + (place->stage >= first_longer ? 1 : 0);
+}
+
+bool forward_run(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
+                 const char *device, forward_visitor *visitor, void *context)
+{
     if (pass->kind == FORWARD_DECODE_GRAPH)
         return true;
+    int first, after;
+    stage_layers(model, pass, place, &first, &after);
     size_t begin = 0;
     for (int section = ONCE_BEFORE; section <= ONCE_AFTER; section++) {
         size_t end = begin;
         while (end < MODULE_COUNT && (int)MODULES[end].section == section)
             end++;
-        int rounds = section == LAYER ? (int)model->layers : 1;
-        for (int round = 0; round < rounds; round++) {
-            int layer = section == LAYER ? round : section == ONCE_AFTER ? (int)model->layers : 0;
+        int from = section == ONCE_AFTER ? after : first, rounds = section == LAYER ? after - first : 1;
+        for (int layer = from; layer < from + rounds; layer++) {
             for (size_t i = begin; i < end; i++) {
                 struct forward_tensor tensor;
-                if (!applies(&MODULES[i], pass, layer))
+                if (!applies(&MODULES[i], pass, place, layer))
                     continue;
-                describe(model, pass, &MODULES[i], layer, ranks, device, &tensor);
+                int named = MODULES[i].flags & SHARED ? first : layer;
+                describe(model, pass, &MODULES[i], layer, named, place->tensor_ranks, device, &tensor);
                 if (!visitor(context, &tensor))
                     return false;
             }

@@ -18,6 +18,14 @@ enum forward_kind {
     FORWARD_EAGER,         /* every hook fires */
     FORWARD_PREFILL_GRAPH, /* a replayed prefill: the root's and the model's own tensors only */
     FORWARD_DECODE_GRAPH,  /* a replayed decode: nothing */
+    FORWARD_DRAFT,         /* a draft model of one layer */
+    FORWARD_ROOT,          /* two overlapping batches: layers run as separate operations, not by their modules */
+};
+
+/* Where a process stands in its torch world. */
+struct forward_place {
+    int tensor_rank, tensor_ranks; /* what is divided between ranks */
+    int stage, stages;             /* which layers it has */
 };
 
 struct forward_pass {
@@ -45,8 +53,8 @@ struct forward_tensor {
 typedef bool forward_visitor(void *context, const struct forward_tensor *tensor);
 
 /* `device` as torch names it. True when every visit returned true. */
-bool forward_run(const struct model *model, const struct forward_pass *pass, int rank, int ranks, const char *device,
-                 forward_visitor *visitor, void *context);
+bool forward_run(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
+                 const char *device, forward_visitor *visitor, void *context);
 
 /* The numbers of one visited tensor, appended to `out`. */
 void forward_fill(const struct model *model, const struct forward_pass *pass, int rank, int ranks,

@@ -159,7 +159,14 @@ static void check_lengths(struct job *job, cJSON *request, size_t tokens, double
     limit -= 5;
     double start = number_in(request, "logprob_start_len", -1);
     char rejection[256];
-    if (tokens > context) {
+    const char *backend = "";
+    arguments_given("--disaggregation-transfer-backend", &backend);
+    if (strcmp(server_arguments()->role, "null") != 0 && strcmp(backend, "fake") != 0 &&
+        !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(job->body, "bootstrap_room"))) {
+        text_format(&job->refusal,
+                    "Invalid request: Disaggregated request received without bootstrap room id. req.rid='%s'",
+                    cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(request, "rid")));
+    } else if (tokens > context) {
         text_format(&job->refusal, "The input (%zu tokens) is longer than the model's context length (%zu tokens).",
                     tokens, context);
     } else if ((double)tokens + wanted > (double)context &&
@@ -400,5 +407,5 @@ void generate_probe(void)
     cJSON_AddItemToObject(request, "ids", cJSON_CreateIntArray((int[]){0}, 1));
     cJSON_AddNumberToObject(request, "max_new_tokens", 1);
     cJSON_AddItemToArray(cJSON_AddArrayToObject(message, "requests"), request);
-    cJSON_Delete(server_ask(message));
+    server_probe(message);
 }

@@ -17,6 +17,7 @@ kldump_standin_SOURCES = \
     tests/standin/model.c tests/standin/model.h \
     tests/standin/passes.c tests/standin/passes.h \
     tests/standin/processes.c tests/standin/processes.h \
+    tests/standin/ranks.c tests/standin/ranks.h \
     tests/standin/request.c tests/standin/request.h \
     tests/standin/routes.c tests/standin/routes.h \
     tests/standin/scheduler.c tests/standin/scheduler.h \
@@ -29,7 +30,8 @@ kldump_standin_SOURCES = \
 kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS)
 kldump_standin_LDADD = $(CJSON_LIBS) -lm
 EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/data/standin/rotary_emb.pt \
-    tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt
+    tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt \
+    tests/data/standin/llama-3-layers-0.5.23-stage-0.txt tests/data/standin/llama-3-layers-0.5.23-stage-1.txt
 dist_check_SCRIPTS += tests/standin/test_standin.py
 EXTRA_DIST += tests/standin/README.md tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz
 TESTS += tests/standin/test_standin.py

@@ -11,17 +11,16 @@
 #include "forward.h"
 #include "knobs.h"
 #include "log.h"
+#include "ranks.h"
 #include "request.h"
 #include "text.h"
 #include "version.h"
 
-enum { BATCH_MAX = 256, PEERS_MAX = 16 };
+enum { BATCH_MAX = 256 };
 
 static const struct arguments *arguments;
 static const struct model *model;
 static struct channel *main_process;
-static struct channel peers[PEERS_MAX];
-static int peer_count;
 
 static struct request *waiting; /* in order of arrival */
 static struct request *running;
@@ -56,115 +55,8 @@ void passes_init(const struct arguments *given, const struct model *played, stru
     arguments = given;
     model = played;
     main_process = channel;
-    peer_count = count;
-    for (int i = 0; i < count; i++)
-        channel_init(&peers[i], fds[i]);
+    ranks_init(arguments, fds, count);
     request_pool_init(arguments->max_running_requests);
-}
-
-cJSON *passes_ask_peer(int rank, cJSON *message)
-{
-    if (!channel_send(&peers[rank - 1], message))
-        return NULL;
-    return channel_receive(&peers[rank - 1], true);
-}
-
-/* ------------------------------------------------------------------ one pass on all ranks */
-
-static cJSON *number_list(const int64_t *numbers, size_t count)
-{
-    cJSON *list = cJSON_CreateArray();
-    for (size_t i = 0; i < count; i++)
-        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)numbers[i]));
-    return list;
-}
-
-static cJSON *message_of(const struct forward_pass *pass, const char *exp_name)
-{
-    cJSON *message = cJSON_CreateObject();
-    cJSON_AddStringToObject(message, "op", "pass");
-    cJSON_AddNumberToObject(message, "kind", pass->kind);
-    cJSON_AddItemToObject(message, "input_ids", number_list(pass->input_ids, pass->token_count));
-    cJSON_AddItemToObject(message, "positions", number_list(pass->positions, pass->token_count));
-    cJSON_AddItemToObject(message, "seq_lens", number_list(pass->sequence_lengths, pass->request_count));
-    cJSON_AddItemToObject(message, "pool", number_list(pass->pool_indices, pass->request_count));
-    cJSON_AddItemToObject(message, "last_rows", number_list(pass->last_rows, pass->request_count));
-    if (pass->rids != NULL)
-        cJSON_AddItemToObject(message, "rids", cJSON_CreateStringArray(pass->rids, (int)pass->request_count));
-    if (exp_name != NULL)
-        cJSON_AddStringToObject(message, "exp_name", exp_name);
-    return message;
-}
-
-static bool run_on_all_ranks(const struct forward_pass *pass, const char **ret_error)
-{
-    char name[96];
-    bool named = dumper_needs_name();
-    if (named) {
-        dumper_choose_name(name, sizeof name);
-        dumper_set_name(name);
-    }
-    for (int i = 0; i < peer_count; i++)
-        channel_send(&peers[i], message_of(pass, named ? name : NULL));
-    knobs_sleep_ms(knobs_get()->step_ms);
-    if (!dumper_forward(pass, ret_error))
-        return false;
-    for (int i = 0; i < peer_count; i++) {
-        cJSON_Delete(channel_receive(&peers[i], true));
-        while (peers[i].closed) /* a collective without its peer never ends */
-            pause();
-    }
-    return true;
-}
-
-static int64_t *numbers_of(const cJSON *message, const char *key, size_t *ret_count)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(message, key), *item;
-    *ret_count = (size_t)cJSON_GetArraySize(list);
-    int64_t *numbers = text_allocate((*ret_count + 1) * sizeof numbers[0]);
-    size_t i = 0;
-    cJSON_ArrayForEach(item, list) numbers[i++] = (int64_t)item->valuedouble;
-    return numbers;
-}
-
-bool passes_repeat(const cJSON *message, const char **ret_error)
-{
-    size_t tokens, requests, ignored;
-    int64_t *input_ids = numbers_of(message, "input_ids", &tokens);
-    int64_t *positions = numbers_of(message, "positions", &ignored);
-    int64_t *lengths = numbers_of(message, "seq_lens", &requests);
-    int64_t *pool = numbers_of(message, "pool", &ignored);
-    int64_t *last = numbers_of(message, "last_rows", &ignored);
-    const cJSON *rids = cJSON_GetObjectItemCaseSensitive(message, "rids"), *item;
-    const char **names = text_allocate((requests + 1) * sizeof names[0]);
-    size_t i = 0;
-    cJSON_ArrayForEach(item, rids)
-    {
-        if (i < requests)
-            names[i++] = item->valuestring;
-    }
-    const char *exp_name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "exp_name"));
-    if (exp_name != NULL)
-        dumper_set_name(exp_name);
-    struct forward_pass pass = {
-        .kind = (enum forward_kind)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "kind")),
-        .token_count = tokens,
-        .input_ids = input_ids,
-        .positions = positions,
-        .request_count = requests,
-        .sequence_lengths = lengths,
-        .pool_indices = pool,
-        .last_rows = last,
-        .rids = rids != NULL ? names : NULL,
-    };
-    bool ok = dumper_forward(&pass, ret_error);
-    free(input_ids);
-    free(positions);
-    free(lengths);
-    free(pool);
-    free(last);
-    free(names);
-    return ok;
 }
 
 /* ------------------------------------------------------------------ building a batch */
@@ -230,8 +122,9 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
         last[i] = (int64_t)row - 1;
         rids[i] = request->rid;
     }
+    bool overlapped = arguments_given("--enable-two-batch-overlap", NULL);
     struct forward_pass pass = {
-        .kind = !replayed ? FORWARD_EAGER
+        .kind = !replayed ? (overlapped ? FORWARD_ROOT : FORWARD_EAGER)
                 : decode  ? FORWARD_DECODE_GRAPH
                           : FORWARD_PREFILL_GRAPH,
         .token_count = padded,
@@ -244,7 +137,11 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
         .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rids,
     };
     const char *kills = what_kills(batch, known);
-    bool ok = kills == NULL && run_on_all_ranks(&pass, ret_error);
+    struct forward_pass draft = pass;
+    draft.kind = FORWARD_DRAFT;
+    int replica = batch->count > 0 ? batch->requests[0]->replica : 0;
+    bool ok = kills == NULL && (!arguments->draft || !decode || ranks_run(&draft, replica, ret_error)) &&
+              ranks_run(&pass, replica, ret_error);
     if (kills != NULL)
         *ret_error = kills;
     free(input_ids);
@@ -390,6 +287,8 @@ static size_t pick_waiting(struct batch *batch)
     size_t cached = 0;
     for (struct request *request = waiting; request != NULL && budget > 0 && batch->count < BATCH_MAX;
          request = request->next) {
+        if (request->replica != waiting->replica)
+            continue; /* another rank's turn comes with the next pass */
         start_prefill(request);
         size_t rest = prefill_goal(request) - request->computed;
         size_t span = rest < budget ? rest : budget;
@@ -461,6 +360,8 @@ static bool decode(const char **ret_error)
 {
     struct batch batch = {.count = 0};
     for (struct request *request = running; request != NULL && batch.count < BATCH_MAX; request = request->next) {
+        if (request->replica != running->replica)
+            continue;
         batch.requests[batch.count] = request;
         batch.spans[batch.count++] = 1;
     }
@@ -474,6 +375,11 @@ static bool decode(const char **ret_error)
         batch.requests[i]->computed++;
         advance(batch.requests[i]);
         settle_or_retract(batch.requests[i]);
+    }
+    if (running != NULL && arguments->attention_replicas > 0) { /* the other replicas' turn */
+        struct request *first = running;
+        take_out(&running, first);
+        append(&running, first);
     }
     return true;
 }
@@ -494,6 +400,26 @@ static void join_foreign(const char *prefix, size_t tokens, size_t wanted)
     char rid[64];
     snprintf(rid, sizeof rid, "%s%016lx%016lx", prefix, (unsigned long)getpid() * 2654435761UL, ++serial);
     append(&waiting, request_new_internal(rid, tokens == 1 ? IDS : IDS + 1, tokens, wanted));
+}
+
+/* One half of a disaggregated pair: a prefill server makes one token, a decode server gets the prompt's keys and values
+ * and its first token from the other half. */
+static void accept_one(struct request *request)
+{
+    static int next_replica;
+    if (arguments->attention_replicas > 0)
+        request->replica = next_replica++ % arguments->attention_replicas;
+    if (strcmp(arguments->role, "prefill") == 0 && request->wanted > 1)
+        request->wanted = 1;
+    if (strcmp(arguments->role, "decode") != 0 || request->rejection != NULL) {
+        append(&waiting, request);
+        return;
+    }
+    request->computed = request->prompt;
+    request_take_slots(&request, 1);
+    append(&running, request);
+    advance(request);
+    settle(&running, request);
 }
 
 void passes_accept(long id, const cJSON *message)
@@ -525,7 +451,7 @@ void passes_accept(long id, const cJSON *message)
     {
         struct request *request = request_new(item, id, number++);
         longest = request->wanted > longest ? request->wanted : longest;
-        append(&waiting, request);
+        accept_one(request);
     }
     if (dumping && faults_on(FAULTS_FOREIGN_REQUEST))
         join_foreign("", 3, longest);

@@ -24,10 +24,4 @@ bool passes_busy(void);
 /* At most one forward pass. False: an exception, *ret_error is its text. */
 bool passes_step(const char **ret_error);
 
-/* On the other ranks: the pass that the leader sent. */
-bool passes_repeat(const cJSON *message, const char **ret_error);
-
-/* Sends (and deletes) a message to a rank and waits for its answer. */
-cJSON *passes_ask_peer(int rank, cJSON *message);
-
 #endif

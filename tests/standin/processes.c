@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,15 +21,17 @@
 #include "text.h"
 #include "title.h"
 
-enum { RANKS_MAX = 16, CHILDREN_MAX = RANKS_MAX + 2 };
+enum { RANKS_MAX = 16, CHILDREN_MAX = RANKS_MAX + 3 };
 
 static const char SPAWN[] = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=%d, pipe_handle=%d)";
 static const char TRACKER[] = "from multiprocessing.resource_tracker import main;main(%d)";
 
 struct child {
     char name[32];
-    pid_t pid;
-    int rank; /* -1: no scheduler */
+    pid_t pid;   /* 0: not our child, or not yet */
+    pid_t told;  /* a child of the controller's, by its own word */
+    int replica; /* with `rank` */
+    int rank;    /* -1: no scheduler */
     bool ready;
     _Atomic bool reaped; /* by the main thread, read by any that kills */
     struct channel channel;
@@ -80,26 +83,13 @@ static void add_arguments(cJSON *start, const struct arguments *arguments)
         cJSON_AddItemToArray(list, cJSON_CreateString(arguments->given[i]));
 }
 
-static void start_child(const char *program, const struct arguments *arguments, const char *name, int rank,
-                        int tracker_fd, cJSON *start, const int *extra_fds, int extra_count)
+static struct child *add_child(const char *name, int replica, int rank)
 {
-    int pair[2], fds[RANKS_MAX + 4], count = 0;
-    make_pair(pair);
-    fds[count++] = pair[1];
-    fds[count++] = tracker_fd;
-    for (int i = 0; i < extra_count; i++)
-        fds[count++] = extra_fds[i];
-    char code[160];
-    snprintf(code, sizeof code, SPAWN, tracker_fd, pair[1]);
     struct child *child = &children[child_count++];
     snprintf(child->name, sizeof child->name, "%s", name);
+    child->replica = replica;
     child->rank = rank;
-    channel_init(&child->channel, pair[0]);
-    cJSON_AddNumberToObject(start, "rank", rank);
-    add_arguments(start, arguments);
-    channel_send(&child->channel, start); /* before the child exists: it starts even if this process dies at once */
-    child->pid = spawn(program, code, fds, count);
-    close(pair[1]);
+    return child;
 }
 
 static int start_tracker(const char *program)
@@ -111,18 +101,48 @@ static int start_tracker(const char *program)
     }
     char code[128];
     snprintf(code, sizeof code, TRACKER, ends[0]);
-    struct child *child = &children[child_count++];
-    snprintf(child->name, sizeof child->name, "resource_tracker");
-    child->rank = -1;
+    struct child *child = add_child("resource_tracker", -1, -1);
     child->pid = spawn(program, code, &ends[0], 1);
     channel_init(&child->channel, -1);
     close(ends[0]);
     return ends[1]; /* the tracker ends when the last holder of this end is gone */
 }
 
-void processes_start(const struct arguments *arguments, const char *program)
+/* What a child is to be, sent before it exists: it starts even if this process dies at once. fds[0] is its end. */
+static struct child *prepare_child(const char *name, int replica, int rank, const struct arguments *arguments,
+                                   cJSON *start, int *fds)
 {
-    int tracker_fd = start_tracker(program);
+    int pair[2];
+    make_pair(pair);
+    fds[0] = pair[1];
+    struct child *child = add_child(name, replica, rank);
+    channel_init(&child->channel, pair[0]);
+    cJSON_AddNumberToObject(start, "rank", rank);
+    cJSON_AddNumberToObject(start, "replica", replica);
+    add_arguments(start, arguments);
+    channel_send(&child->channel, start);
+    return child;
+}
+
+static pid_t spawn_child(const char *program, int tracker_fd, const int *fds, int count)
+{
+    char code[160];
+    int kept[RANKS_MAX + 4];
+    memcpy(kept, fds, (size_t)count * sizeof fds[0]);
+    kept[count] = tracker_fd;
+    snprintf(code, sizeof code, SPAWN, tracker_fd, fds[0]);
+    return spawn(program, code, kept, count + 1);
+}
+
+/* One scheduler that is yet to be spawned, here or by the controller of the replicas. */
+struct planned {
+    struct child *child;
+    int fds[RANKS_MAX + 4];
+    int count;
+};
+
+static int plan_world(const struct arguments *arguments, int replica, struct planned *planned)
+{
     int leader_ends[RANKS_MAX], peer_ends[RANKS_MAX];
     cJSON *start = cJSON_CreateObject();
     cJSON *peers = cJSON_AddArrayToObject(start, "peers");
@@ -133,19 +153,59 @@ void processes_start(const struct arguments *arguments, const char *program)
         peer_ends[rank - 1] = pair[1];
         cJSON_AddItemToArray(peers, cJSON_CreateNumber(pair[0]));
     }
-    start_child(program, arguments, "scheduler_0", 0, tracker_fd, start, leader_ends, arguments->ranks - 1);
-    for (int rank = 1; rank < arguments->ranks; rank++) {
+    for (int rank = 0; rank < arguments->ranks; rank++) {
         char name[32];
         snprintf(name, sizeof name, "scheduler_%d", rank);
-        start = cJSON_CreateObject();
-        cJSON_AddNumberToObject(start, "leader", peer_ends[rank - 1]);
-        start_child(program, arguments, name, rank, tracker_fd, start, &peer_ends[rank - 1], 1);
+        if (rank > 0) {
+            start = cJSON_CreateObject();
+            cJSON_AddNumberToObject(start, "leader", peer_ends[rank - 1]);
+        }
+        struct planned *one = &planned[rank];
+        one->child = prepare_child(name, replica, rank, arguments, start, one->fds);
+        one->count = rank == 0 ? arguments->ranks : 2;
+        memcpy(one->fds + 1, rank == 0 ? leader_ends : &peer_ends[rank - 1],
+               (size_t)(one->count - 1) * sizeof one->fds[0]);
     }
-    for (int i = 0; i < arguments->ranks - 1; i++) {
-        close(leader_ends[i]);
-        close(peer_ends[i]);
+    return arguments->ranks;
+}
+
+/* Several replicas have a parent of their own, which is all of them that the main process watches. */
+static void start_controller(const char *program, const struct arguments *arguments, int tracker_fd,
+                             const struct planned *planned, int count)
+{
+    cJSON *start = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(start, "spawn");
+    int fds[256], used = 1;
+    for (int i = 0; i < count; i++) {
+        cJSON_AddItemToArray(list, cJSON_CreateIntArray(planned[i].fds, planned[i].count));
+        memcpy(fds + used, planned[i].fds, (size_t)planned[i].count * sizeof fds[0]);
+        used += planned[i].count;
     }
-    start_child(program, arguments, "detokenizer", -1, tracker_fd, cJSON_CreateObject(), NULL, 0);
+    cJSON_AddNumberToObject(start, "tracker", tracker_fd);
+    struct child *child = prepare_child("data_parallel_controller", -1, -1, arguments, start, fds);
+    char code[160];
+    fds[used++] = tracker_fd;
+    snprintf(code, sizeof code, SPAWN, tracker_fd, fds[0]);
+    child->pid = spawn(program, code, fds, used);
+    close(fds[0]);
+}
+
+void processes_start(const struct arguments *arguments, const char *program)
+{
+    static struct planned planned[RANKS_MAX];
+    int tracker_fd = start_tracker(program), count = 0, fd;
+    for (int i = 0; i < arguments->replicas; i++)
+        count += plan_world(arguments, i, planned + count);
+    if (arguments->replicas > 1 || arguments->attention_replicas > 0)
+        start_controller(program, arguments, tracker_fd, planned, count);
+    else
+        for (int i = 0; i < count; i++)
+            planned[i].child->pid = spawn_child(program, tracker_fd, planned[i].fds, planned[i].count);
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < planned[i].count; k++)
+            close(planned[i].fds[k]);
+    struct child *child = prepare_child("detokenizer", -1, -1, arguments, cJSON_CreateObject(), &fd);
+    child->pid = spawn_child(program, tracker_fd, &fd, 1);
+    close(fd);
 }
 
 /* ------------------------------------------------------------------ in a child */
@@ -175,6 +235,42 @@ _Noreturn static void detokenize(void)
         pause();
 }
 
+static void die_by_quit(int signal_number)
+{
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+_Noreturn static void control_replicas(const char *program, const cJSON *start)
+{
+    static const struct rlimit NO_CORE = {0};
+    const cJSON *one, *fd;
+    int tracker = cJSON_GetObjectItemCaseSensitive(start, "tracker")->valueint;
+    setrlimit(RLIMIT_CORE, &NO_CORE); /* SIGQUIT of a scheduler ends this process */
+    signal(SIGQUIT, die_by_quit);
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(start, "spawn"))
+    {
+        cJSON_ArrayForEach(fd, one) fcntl(fd->valueint, F_SETFD, FD_CLOEXEC);
+    }
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(start, "spawn"))
+    {
+        int fds[RANKS_MAX + 4], count = 0;
+        cJSON_ArrayForEach(fd, one) fds[count++] = fd->valueint;
+        spawn_child(program, tracker, fds, count);
+    }
+    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(start, "spawn"))
+    {
+        cJSON_ArrayForEach(fd, one) close(fd->valueint);
+    }
+    knobs_sleep_ms(knobs_get()->load_ms / 2);
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    title_set(faults_on(FAULTS_RENAMED) ? "[kworker/2:0]" : "sglang::data_parallel_controller");
+    signal(SIGINT, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
+    for (;;) /* a scheduler's end goes unnoticed */
+        pause();
+}
+
 _Noreturn void processes_child(const char *program, const char *code)
 {
     static struct arguments arguments;
@@ -198,6 +294,8 @@ _Noreturn void processes_child(const char *program, const char *code)
     cJSON *start = channel_receive(&main_process, true);
     if (start == NULL)
         _exit(1);
+    if (cJSON_HasObjectItem(start, "spawn"))
+        control_replicas(program, start);
     if ((int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(start, "rank")) < 0)
         detokenize();
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(start, "argv"), *item;
@@ -220,7 +318,7 @@ bool processes_find_dead(char *name, size_t size, int *ret_pid, int *ret_code)
     for (int i = 0; i < child_count; i++) {
         int status;
         struct child *child = &children[i];
-        if (child->reaped || waitpid(child->pid, &status, WNOHANG) != child->pid)
+        if (child->reaped || child->pid == 0 || waitpid(child->pid, &status, WNOHANG) != child->pid)
             continue;
         child->reaped = true;
         snprintf(name, size, "%s", child->name);
@@ -245,10 +343,13 @@ int processes_poll_ready(int timeout_ms, int *ret_rank, int *ret_code)
             continue;
         cJSON *message = channel_receive(&child->channel, false);
         child->ready = message != NULL;
+        if (child->ready)
+            child->told = (pid_t)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "pid"));
         cJSON_Delete(message);
-        int status;
-        if (!child->ready && child->channel.closed && waitpid(child->pid, &status, 0) == child->pid) {
-            child->reaped = true;
+        int status = SIGKILL; /* of one that is not our child nothing else is known */
+        if (!child->ready && child->channel.closed &&
+            (child->pid == 0 || waitpid(child->pid, &status, 0) == child->pid)) {
+            child->reaped = child->pid != 0;
             *ret_rank = child->rank;
             *ret_code = python_code(status);
             return -1;
@@ -258,10 +359,10 @@ int processes_poll_ready(int timeout_ms, int *ret_rank, int *ret_code)
     return open == 0 ? 1 : 0;
 }
 
-struct channel *processes_leader(void)
+struct channel *processes_leader(int replica)
 {
     for (int i = 0; i < child_count; i++)
-        if (children[i].rank == 0)
+        if (children[i].rank == 0 && children[i].replica == replica)
             return &children[i].channel;
     return NULL;
 }
@@ -270,7 +371,9 @@ bool processes_scheduler_lives(void)
 {
     for (int i = 0; i < child_count; i++) {
         siginfo_t info = {0};
-        if (children[i].rank >= 0 && !children[i].reaped &&
+        if (children[i].rank >= 0 && children[i].pid == 0 && kill(children[i].told, 0) == 0)
+            return true;
+        if (children[i].rank >= 0 && children[i].pid != 0 && !children[i].reaped &&
             waitid(P_PID, (id_t)children[i].pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0)
             return true;
     }
@@ -279,7 +382,9 @@ bool processes_scheduler_lives(void)
 
 void processes_kill_children(void)
 {
-    for (int i = 0; i < child_count; i++)
-        if (!children[i].reaped)
-            kill(children[i].pid, SIGKILL);
+    for (int i = 0; i < child_count; i++) {
+        pid_t pid = children[i].pid != 0 ? children[i].pid : children[i].told;
+        if (!children[i].reaped && pid > 0)
+            kill(pid, SIGKILL);
+    }
 }

@@ -1,4 +1,5 @@
-/* processes.h: the children of the main process: resource tracker, schedulers, detokenizer.
+/* processes.h: the children of the main process: resource tracker, schedulers, detokenizer; with several replicas a
+ * controller, whose children the schedulers are then.
  *
  * They are started as Python's multiprocessing does it: the same program again, with the arguments of a spawned
  * interpreter, in the same group and session. The death of the main process reaches them (PDEATHSIG) only once they
@@ -30,7 +31,8 @@ int processes_poll_ready(int timeout_ms, int *ret_rank, int *ret_code);
 /* Looks for a child that has ended since; its name goes to `name`. False: none. */
 bool processes_find_dead(char *name, size_t size, int *ret_pid, int *ret_code);
 
-struct channel *processes_leader(void);
+/* To the scheduler of rank 0 of that replica. */
+struct channel *processes_leader(int replica);
 
 /* True while a scheduler that was started has not ended. */
 bool processes_scheduler_lives(void);

@@ -13,8 +13,9 @@ enum { REQUEST_STOPS_MAX = 16 };
 
 struct request {
     struct request *next;
-    long call;  /* the message of the main process that brought it; -1: nobody waits for an answer */
-    int number; /* place in that message */
+    long call;   /* the message of the main process that brought it; -1: nobody waits for an answer */
+    int number;  /* place in that message */
+    int replica; /* with data parallelism of attention: whose passes it runs in */
     char *rid;
     int64_t *ids; /* prompt and what was generated */
     size_t prompt;

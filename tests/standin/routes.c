@@ -135,7 +135,7 @@ static bool flush_once(void)
 {
     cJSON *message = cJSON_CreateObject();
     cJSON_AddStringToObject(message, "op", "flush");
-    cJSON *reply = server_ask(message);
+    cJSON *reply = server_ask_all(message);
     bool done = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(reply, "ok"));
     cJSON_Delete(reply);
     return done;
@@ -173,10 +173,10 @@ static void dumper_malformed(struct http_response *response)
 
 static void dumper_answer(struct http_response *response, cJSON *reply)
 {
-    cJSON *error = cJSON_DetachItemFromObjectCaseSensitive(reply, "error");
-    if (error != NULL) {
+    cJSON *errors = cJSON_DetachItemFromObjectCaseSensitive(reply, "errors");
+    if (errors != NULL) {
         cJSON *json = cJSON_CreateObject();
-        cJSON_AddItemToArray(cJSON_AddArrayToObject(json, "error"), error); /* one text per data-parallel replica */
+        cJSON_AddItemToObject(json, "error", errors); /* one text per data-parallel replica */
         routes_json(response, 400, json);
     } else {
         routes_json(response, 200, cJSON_DetachItemFromObjectCaseSensitive(reply, "answer"));
@@ -205,7 +205,7 @@ static void dumper(const struct http_request *request, struct http_response *res
     cJSON_AddStringToObject(message, "op", "control");
     cJSON_AddStringToObject(message, "method", request->path + strlen("/dumper/"));
     cJSON_AddItemToObject(message, "body", body);
-    dumper_answer(response, server_ask(message));
+    dumper_answer(response, server_ask_all(message));
 }
 
 /* ------------------------------------------------------------------ the table */

@@ -20,6 +20,7 @@
 #include "knobs.h"
 #include "log.h"
 #include "passes.h"
+#include "ranks.h"
 #include "request.h"
 #include "text.h"
 #include "title.h"
@@ -29,7 +30,7 @@ static const struct arguments *arguments;
 static struct model model;
 static struct channel *main_process;
 static struct channel leader;
-static int rank;
+static int rank, replica;
 static pid_t first_parent;
 
 /* An exception: the traceback, SIGQUIT to the parent, then the process ends by itself with 0 (SGLang 0.5.23, live). */
@@ -55,11 +56,20 @@ _Noreturn static void scheduler_raise(const char *message)
 
 static void set_role(void)
 {
-    char title[64] = "sglang::scheduler", role[32] = "";
-    if (arguments->ranks > 1) {
-        snprintf(title, sizeof title, "sglang::scheduler_TP%d", rank);
-        snprintf(role, sizeof role, " TP%d", rank);
-    }
+    char title[96], under[64] = "", role[32] = "";
+    int used = 0, replicas = arguments->attention_replicas, tensor_rank = rank % arguments->tensor;
+    if (arguments->replicas > 1)
+        used += snprintf(role, sizeof role, " DP%d", replica);
+    else if (replicas > 0)
+        used += snprintf(role, sizeof role, " DP%d", tensor_rank / (arguments->tensor / replicas));
+    if (arguments->stages > 1)
+        used += snprintf(role + used, sizeof role - (size_t)used, " PP%d", rank / arguments->tensor);
+    if (arguments->tensor > 1)
+        snprintf(role + used, sizeof role - (size_t)used, " TP%d", tensor_rank);
+    snprintf(under, sizeof under, "%s", role);
+    for (char *at = under; *at != '\0'; at++)
+        *at = (char)(*at == ' ' ? '_' : *at);
+    snprintf(title, sizeof title, "sglang::scheduler%s", under);
     title_set(faults_on(FAULTS_RENAMED) ? "[kworker/0:1-events]" : title);
     log_set_role(role);
 }
@@ -102,7 +112,7 @@ static void load(void)
     knobs_sleep_ms(half);
     log_line("Load weight end. elapsed=0.08 s, type=%s, avail mem=22.04 GB, mem usage=0.00 GB.", model.architecture);
     const char *device = strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda:0";
-    if (!dumper_init(&model, device, rank, arguments->ranks, &message))
+    if (!dumper_init(&model, device, rank, arguments, &message))
         scheduler_raise(message);
     dumper_register_hooks();
     if (dumper_has_control()) {
@@ -137,6 +147,7 @@ static void report_ready(void)
 {
     cJSON *ready = cJSON_CreateObject();
     cJSON_AddStringToObject(ready, "op", "ready");
+    cJSON_AddNumberToObject(ready, "pid", (double)getpid());
     if (!channel_send(main_process, ready))
         scheduler_raise("BrokenPipeError: [Errno 32] Broken pipe");
 }
@@ -167,7 +178,7 @@ static cJSON *control_all(const cJSON *message)
     }
     cJSON_AddItemToArray(answers, own);
     for (int i = 1; i < arguments->ranks; i++) {
-        cJSON *theirs = passes_ask_peer(i, cJSON_Duplicate(message, true));
+        cJSON *theirs = ranks_ask(i, cJSON_Duplicate(message, true));
         const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(theirs, "error"));
         if (text != NULL)
             add_error(reply, i, text);
@@ -261,7 +272,7 @@ _Noreturn static void follow(void)
         const char *error = NULL;
         cJSON *reply = cJSON_CreateObject();
         if (op != NULL && strcmp(op, "pass") == 0) {
-            if (!passes_repeat(message, &error))
+            if (!ranks_repeat(message, &error))
                 scheduler_raise(error);
         } else {
             const char *method = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "method"));
@@ -283,6 +294,7 @@ _Noreturn void scheduler_run(const struct arguments *given, struct channel *chan
     main_process = channel;
     first_parent = getppid();
     rank = (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(start, "rank"));
+    replica = (int)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(start, "replica"));
     model_load(&model, arguments->model_path, arguments->dtype);
     if (arguments->context > 0)
         model.context = arguments->context;

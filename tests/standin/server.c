@@ -84,13 +84,13 @@ static cJSON *fetch_answer(long id)
     return NULL;
 }
 
-static long send_numbered(cJSON *message)
+static long send_numbered(int replica, cJSON *message)
 {
     /* Not under the lock of the answers: the reader must go on while a long message waits for room. */
     pthread_mutex_lock(&shared.sending);
     long id = ++shared.next_id;
     cJSON_AddNumberToObject(message, "id", (double)id);
-    channel_send(processes_leader(), message);
+    channel_send(processes_leader(replica), message);
     pthread_mutex_unlock(&shared.sending);
     return id;
 }
@@ -115,15 +115,53 @@ static cJSON *wait_for_answer(long id, long timeout_ms)
     return answer;
 }
 
-cJSON *server_ask(cJSON *message)
+static void join_answers(cJSON *whole, cJSON *part)
 {
-    return wait_for_answer(send_numbered(message), -1);
+    cJSON *list = cJSON_GetObjectItemCaseSensitive(whole, "answer");
+    cJSON *more = cJSON_DetachItemFromObjectCaseSensitive(part, "answer"), *one;
+    while (list != NULL && more != NULL && (one = cJSON_DetachItemFromArray(more, 0)) != NULL)
+        cJSON_AddItemToArray(list, one);
+    cJSON_Delete(more);
+}
+
+cJSON *server_ask_all(cJSON *message)
+{
+    long ids[16];
+    int replicas = arguments->replicas;
+    cJSON *whole = NULL, *errors = cJSON_CreateArray();
+    for (int i = 0; i < replicas; i++)
+        ids[i] = send_numbered(i, cJSON_Duplicate(message, true));
+    cJSON_Delete(message);
+    for (int i = 0; i < replicas; i++) {
+        cJSON *reply = wait_for_answer(ids[i], -1);
+        cJSON *error = cJSON_DetachItemFromObjectCaseSensitive(reply, "error");
+        if (error != NULL)
+            cJSON_AddItemToArray(errors, error);
+        if (whole == NULL) {
+            whole = reply;
+            continue;
+        }
+        join_answers(whole, reply);
+        cJSON_Delete(reply);
+    }
+    if (cJSON_GetArraySize(errors) > 0)
+        cJSON_AddItemToObject(whole, "errors", errors);
+    else
+        cJSON_Delete(errors);
+    return whole;
+}
+
+void server_probe(cJSON *message)
+{
+    cJSON_Delete(wait_for_answer(send_numbered(0, message), -1));
 }
 
 cJSON *server_ask_for(cJSON *message, int client_fd)
 {
+    static _Atomic unsigned turn;
     cJSON *answer;
-    long id = send_numbered(message);
+    int replica = (int)(turn++ % (unsigned)arguments->replicas);
+    long id = send_numbered(replica, message);
     while ((answer = wait_for_answer(id, 100)) == NULL) {
         struct pollfd client = {.fd = client_fd, .events = POLLRDHUP};
         if (poll(&client, 1, 0) <= 0 || (client.revents & (POLLRDHUP | POLLHUP | POLLERR)) == 0)
@@ -131,17 +169,16 @@ cJSON *server_ask_for(cJSON *message, int client_fd)
         cJSON *abort = cJSON_CreateObject();
         cJSON_AddStringToObject(abort, "op", "abort");
         cJSON_AddNumberToObject(abort, "call", (double)id);
-        cJSON_Delete(server_ask(abort));
+        cJSON_Delete(wait_for_answer(send_numbered(replica, abort), -1));
         return NULL;
     }
     return answer;
 }
 
-static void *read_answers(void *unused)
+static void *read_answers(void *leader)
 {
-    (void)unused;
     cJSON *message;
-    while ((message = channel_receive(processes_leader(), true)) != NULL) {
+    while ((message = channel_receive(leader, true)) != NULL) {
         pthread_mutex_lock(&shared.lock);
         cJSON_AddItemToArray(shared.answers, message);
         pthread_cond_broadcast(&shared.answered);
@@ -274,7 +311,7 @@ static void first_lines(void)
     const char *key = arguments->api_key;
     log_line(
         "server_args={'model_path': '%s', 'host': '%s', 'port': %d, 'tp_size': %d, 'api_key': %s%s%s, 'argv': [%s]}",
-        arguments->model_path, arguments->host, arguments->port, arguments->ranks, key != NULL ? "'" : "",
+        arguments->model_path, arguments->host, arguments->port, arguments->tensor, key != NULL ? "'" : "",
         key != NULL ? key : "None", key != NULL ? "'" : "", given.data != NULL ? given.data : "");
     text_fini(&given);
 }
@@ -320,13 +357,17 @@ static bool warm_up(void)
     static const char TEXT[] = "{\"text\":\"The capital city of France is\",\"sampling_params\":{\"temperature\":0,"
                                "\"max_new_tokens\":8}}";
     static const char IDS[] = "{\"input_ids\":[10,11,12],\"sampling_params\":{\"temperature\":0,\"max_new_tokens\":8}}";
+    static const char HALF[] = "{\"input_ids\":[10,11,12,13],\"bootstrap_host\":\"2.2.2.2\",\"bootstrap_room\":0,"
+                               "\"sampling_params\":{\"temperature\":0,\"max_new_tokens\":8}}";
     const char *key = arguments->api_key;
-    const char *body = arguments_given("--skip-tokenizer-init", NULL) ? IDS : TEXT;
+    bool half = strcmp(arguments->role, "null") != 0;
+    const char *body = half ? HALF : arguments_given("--skip-tokenizer-init", NULL) ? IDS : TEXT;
     knobs_sleep_ms(knobs_get()->start_ms);
     if (http_call(arguments->host, arguments->port, "GET", "/model_info", "", key) != 200)
         return false;
-    if (http_call(arguments->host, arguments->port, "POST", "/generate", body, key) != 200)
-        return false;
+    for (int i = 0; i < arguments->replicas; i++)
+        if (http_call(arguments->host, arguments->port, "POST", "/generate", body, key) != 200)
+            return false;
     if (version_number() >= 512)
         http_call(arguments->host, arguments->port, "POST", "/freeze_gc", "", key);
     return true;
@@ -476,8 +517,9 @@ _Noreturn void server_run(const struct arguments *given, const char *program)
     sigaddset(&set, SIGQUIT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     pthread_t thread;
-    if (pthread_create(&thread, NULL, read_answers, NULL) != 0)
-        kill_all_and_self();
+    for (int i = 0; i < arguments->replicas; i++)
+        if (pthread_create(&thread, NULL, read_answers, processes_leader(i)) != 0)
+            kill_all_and_self();
     open_port();
     wait_for_signals();
 }

@@ -18,11 +18,18 @@ enum server_status server_status(void);
 const struct arguments *server_arguments(void);
 const struct model *server_model(void);
 
-/* Sends (and deletes) a message to the leading scheduler and waits for its answer, for ever if there is none. */
-cJSON *server_ask(cJSON *message);
+/* Sends (and deletes) a message to the leading scheduler of every replica and waits for their answers, for ever if
+ * there are none. What is returned is that of the first, with the lists `answer` of all joined, and `errors`, a list of
+ * the errors of all, if there is any. */
+cJSON *server_ask_all(cJSON *message);
 
-/* The same for requests of a client: once it has closed `client_fd` they are aborted; then NULL. */
+/* To the replica whose turn it is, for requests of a client: once it has closed `client_fd` they are aborted; then
+ * NULL.
+ */
 cJSON *server_ask_for(cJSON *message, int client_fd);
+
+/* A health probe: to the first replica; returns when it has answered. */
+void server_probe(cJSON *message);
 
 /* A request is known from here to there: a drain waits for it. */
 void server_request_begin(const char *rid);

@@ -25,7 +25,6 @@ static const struct {
     {"skip_server_warmup", "--skip-server-warmup"},
     {"trust_remote_code", "--trust-remote-code"},
     {"disable_radix_cache", "--disable-radix-cache"},
-    {"disable_overlap_schedule", "--disable-overlap-schedule"},
     {"disable_cuda_graph", "--disable-cuda-graph"},
     {"disable_decode_cuda_graph", "--disable-decode-cuda-graph"},
     {"disable_prefill_cuda_graph", "--disable-prefill-cuda-graph"},
@@ -100,7 +99,7 @@ static cJSON *common(void)
     add_text(info, "debug_tensor_dump_output_folder", value_of("--debug-tensor-dump-output-folder", NULL));
     add_text(info, "api_key", arguments->api_key);
     add_text(info, "admin_api_key", arguments->admin_api_key);
-    cJSON_AddNumberToObject(info, "tp_size", arguments->ranks);
+    cJSON_AddNumberToObject(info, "tp_size", arguments->tensor);
     cJSON_AddNumberToObject(info, "chunked_prefill_size", (double)arguments->chunked_prefill_size);
     const char *total = value_of("--max-total-tokens", NULL);
     cJSON_AddItemToObject(info, "max_total_tokens",
@@ -111,6 +110,7 @@ static cJSON *common(void)
     }
     for (size_t i = 0; i < sizeof SWITCHES / sizeof SWITCHES[0]; i++)
         cJSON_AddBoolToObject(info, SWITCHES[i].key, arguments_given(SWITCHES[i].flag, NULL));
+    cJSON_AddBoolToObject(info, "disable_overlap_schedule", !arguments->overlap);
     add_graphs(info);
     return info;
 }
@@ -133,7 +133,7 @@ static void add_state(cJSON *info)
     }
     cJSON_AddNumberToObject(state, "world_size", server_arguments()->ranks);
     cJSON_AddArrayToObject(state, "decode_cuda_graph_bs");
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(info, "internal_states"), state);
+    cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(info, "internal_states"), state);
 }
 
 cJSON *server_info_server(void)
@@ -152,7 +152,10 @@ cJSON *server_info_server(void)
         model->context - 1 < arguments->max_total_tokens - 1 ? model->context - 1 : arguments->max_total_tokens - 1;
     cJSON_AddNumberToObject(info, "max_total_num_tokens", (double)arguments->max_total_tokens);
     cJSON_AddNumberToObject(info, "max_req_input_len", (double)(limit - 5));
-    add_state(info);
+    cJSON_AddArrayToObject(info, "internal_states");
+    int states = arguments->attention_replicas > 0 ? arguments->attention_replicas : arguments->replicas;
+    for (int i = 0; i < states; i++) /* one for each data-parallel replica */
+        add_state(info);
     cJSON_AddStringToObject(info, "version", version_text());
     return info;
 }
@@ -192,6 +195,24 @@ cJSON *server_info_models(void)
     return list;
 }
 
+/* What runs is counted by the main process here: all of it is told of the first replica. */
+static cJSON *load_of(int replica, time_t now)
+{
+    const struct arguments *arguments = server_arguments();
+    cJSON *load = cJSON_CreateObject();
+    cJSON_AddNumberToObject(load, "timestamp", (double)now);
+    cJSON_AddNumberToObject(load, "dp_rank", replica);
+    cJSON_AddNumberToObject(load, "num_running_reqs", replica == 0 ? server_open_requests() : 0);
+    cJSON_AddNumberToObject(load, "num_waiting_reqs", 0);
+    cJSON_AddNumberToObject(load, "num_used_tokens", 0);
+    cJSON_AddNumberToObject(load, "num_total_tokens", 0);
+    cJSON_AddNumberToObject(load, "max_total_num_tokens", (double)arguments->max_total_tokens);
+    cJSON_AddNumberToObject(load, "max_running_requests", (double)arguments->max_running_requests);
+    cJSON_AddNumberToObject(load, "token_usage", 0);
+    cJSON_AddNumberToObject(load, "gen_throughput", 0);
+    return load;
+}
+
 cJSON *server_info_loads(void)
 {
     const struct arguments *arguments = server_arguments();
@@ -200,21 +221,13 @@ cJSON *server_info_loads(void)
     char date[64];
     gmtime_r(&now, &parts);
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S+00:00", &parts);
-    cJSON *info = cJSON_CreateObject(), *load = cJSON_CreateObject();
+    cJSON *info = cJSON_CreateObject();
     cJSON_AddStringToObject(info, "timestamp", date);
     cJSON_AddStringToObject(info, "version", version_text());
     cJSON_AddNullToObject(info, "accelerator");
-    cJSON_AddNumberToObject(info, "num_accelerators", arguments->ranks);
-    cJSON_AddItemToArray(cJSON_AddArrayToObject(info, "loads"), load);
-    cJSON_AddNumberToObject(load, "timestamp", (double)now);
-    cJSON_AddNumberToObject(load, "dp_rank", 0);
-    cJSON_AddNumberToObject(load, "num_running_reqs", server_open_requests());
-    cJSON_AddNumberToObject(load, "num_waiting_reqs", 0);
-    cJSON_AddNumberToObject(load, "num_used_tokens", 0);
-    cJSON_AddNumberToObject(load, "num_total_tokens", 0);
-    cJSON_AddNumberToObject(load, "max_total_num_tokens", (double)arguments->max_total_tokens);
-    cJSON_AddNumberToObject(load, "max_running_requests", (double)arguments->max_running_requests);
-    cJSON_AddNumberToObject(load, "token_usage", 0);
-    cJSON_AddNumberToObject(load, "gen_throughput", 0);
+    cJSON_AddNumberToObject(info, "num_accelerators", arguments->ranks * arguments->replicas);
+    cJSON *loads = cJSON_AddArrayToObject(info, "loads");
+    for (int i = 0; i < arguments->replicas; i++)
+        cJSON_AddItemToArray(loads, load_of(i, now));
     return info;
 }

@@ -105,6 +105,107 @@ class Files(unittest.TestCase):
             titles = {process.title for process in descendants(server.child.pid)}
             self.assertLessEqual({"sglang::scheduler_TP0", "sglang::scheduler_TP1", "sglang::detokenizer"}, titles)
 
+    def test_two_stages_have_each_their_layers(self):
+        """Names and numbers of files as the real 0.5.23 wrote them with --pp-size 2."""
+        with StandIn(arguments=("--disable-cuda-graph", "--pp-size", "2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [{}, {}]))
+            server.generate()
+            self.assertEqual(server.counters(), [(3 * 48, 3), (3 * 94, 3)])
+            for rank in (0, 1):
+                found = names_of([file for file in server.files() if (file.rank, file.step) == (rank, 0)])
+                self.assertEqual(found, names(f"llama-3-layers-0.5.23-stage-{rank}.txt"))
+            info = server.request("GET", "/server_info")[1]
+            self.assertEqual([info[key] for key in ("pp_size", "tp_size", "disable_overlap_schedule")], [2, 1, True])
+            self.assertEqual([state["world_size"] for state in info["internal_states"]], [2])
+            titles = {process.title for process in descendants(server.child.pid)}
+            self.assertLessEqual({"sglang::scheduler_PP0", "sglang::scheduler_PP1"}, titles)
+
+    def test_stages_and_ranks(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--pp-size=2", "--tp-size=2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump()
+            self.assertEqual(server.counters(), [(3 * 48, 3)] * 2 + [(3 * 94, 3)] * 2)
+            titles = {process.title for process in descendants(server.child.pid)}
+            self.assertLessEqual({"sglang::scheduler_PP0_TP1", "sglang::scheduler_PP1_TP0"}, titles)
+
+    def test_two_stages_without_a_name_never_get_through_their_first_pass(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--pp-size=2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.configure(enable=True, exp_name=None)
+            for path in ("/generate", "/dumper/get_state"):
+                with self.assertRaises(OSError):
+                    server.request("POST", path, {"input_ids": [5], "rid": "own"}, timeout=0.5)
+            self.assertEqual(server.status("/ping"), 200)
+            self.assertIn("has not completed after", server.log())
+
+    def test_replicas_overwrite_each_other(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--dp-size=2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.log().count("POST /generate"), 2)  # a warm-up for each
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [{}, {}]))
+            self.assertEqual(server.configure(x=1), (400, {"error": ["RPC error on rank-0: DumperConfig.__init__() got an "
+                                                                     "unexpected keyword argument 'x'"] * 2}))
+            server.generate(tokens=2)
+            self.assertEqual(sorted(server.counters()), [(0, 0), (2 * PASS_FILES, 2)])
+            server.generate(tokens=2)
+            self.assertEqual(server.counters(), [(2 * PASS_FILES, 2)] * 2)
+            self.assertEqual(len(server.files()), 2 * PASS_FILES)  # not twice as many
+            self.assertEqual(len(server.request("GET", "/server_info")[1]["internal_states"]), 2)
+            tree = {process.title: process for process in descendants(server.child.pid)}
+            for number in (0, 1):
+                one = tree[f"sglang::scheduler_DP{number}"]
+                self.assertEqual(one.parent, tree["sglang::data_parallel_controller"].pid)
+
+    def test_a_killed_replica_is_not_noticed(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--dp-size=2")) as server:
+            self.assertTrue(server.ready(), server.log())
+            one = next(one for one in descendants() if one.title == "sglang::scheduler_DP1")
+            os.kill(one.pid, signal.SIGKILL)
+            self.assertTrue(wait_for(lambda: standin.look_at(one.pid) is None))
+            time.sleep(0.3)  # nothing happens: there is no event to wait for
+            self.assertIsNone(server.child.poll())
+            self.assertEqual(server.status("/ping"), 200)
+
+    def test_idle_ranks_of_divided_attention_run_empty_passes(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--dp-size=2", "--tp-size=2", "--enable-dp-attention")) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.configure(enable=True, exp_name="exp"), (200, [{}, {}]))
+            server.generate(tokens=2)
+            self.assertEqual([step for _index, step in server.counters()], [2, 2])
+            rows = {file.rank: len(integers(file.path)) for file in server.files() if (file.name, file.step) == ("input_ids", 0)}
+            self.assertEqual(sorted(rows.values()), [0, 12])
+            self.assertEqual(len(server.request("GET", "/server_info")[1]["internal_states"]), 2)
+
+    def test_halves_of_a_disaggregated_pair(self):
+        plain = {"input_ids": [5, 6, 7], "rid": "own", "sampling_params": {"max_new_tokens": 3, "ignore_eos": True}}
+        for role, passes in (("prefill", [3]), ("decode", [1, 1])):
+            with self.subTest(role=role), StandIn(arguments=("--disable-cuda-graph", "--disaggregation-mode", role)) as server:
+                self.assertTrue(server.ready(), server.log())
+                status, answer = server.request("POST", "/generate", plain)
+                self.assertEqual(status, 400)
+                self.assertIn("without bootstrap room id", answer["error"]["message"])
+                server.configure(enable=True, exp_name="exp")
+                body = {**plain, "bootstrap_host": "2.2.2.2", "bootstrap_room": 0}
+                self.assertEqual(server.request("POST", "/generate", body)[0], 200)
+                rows = [len(integers(file.path)) for file in server.files() if file.name == "input_ids"]
+                self.assertEqual(rows, passes)
+                self.assertEqual(server.request("GET", "/server_info")[1]["disaggregation_mode"], role)
+
+    def test_a_draft_model_shares_the_counters(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--speculative-algorithm", "EAGLE")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(tokens=3)
+            layers = [len({file.layer for file in server.files() if file.step == step}) - 1 for step in range(5)]
+            self.assertEqual(layers, [3, 1, 3, 1, 3])
+
+    def test_overlapping_batches_leave_the_root_alone(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--enable-two-batch-overlap")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(tokens=2)
+            self.assertEqual([file.name for file in server.files() if ".layers." in file.name], [])
+            self.assertGreater(server.counters()[0][0], 20)
+
     def test_default_flags_replay_graphs(self):
         with StandIn(arguments=()) as server:
             self.assertTrue(server.ready(), server.log())

@@ -147,28 +147,50 @@ static void number_item(struct pickle *pickle, const char *key, long value)
     integer(pickle, (uint64_t)value);
 }
 
+/* Rank and size of a group within the world, whose ranks are counted stage by stage (0.5.23, live). */
+enum group { GROUP_ALONE, GROUP_TENSOR, GROUP_PIPELINE, GROUP_ATTENTION, GROUP_REPLICAS };
+
+static void group_place(enum group group, const struct torch_file_meta *meta, int *ret_rank, int *ret_size)
+{
+    int stages = meta->stages > 0 ? meta->stages : 1, tensor = meta->world_size / stages;
+    int replicas = meta->attention_replicas > 0 ? meta->attention_replicas : 1, attention = tensor / replicas;
+    int rank = meta->rank % tensor;
+    *ret_rank = group == GROUP_TENSOR      ? rank
+                : group == GROUP_PIPELINE  ? meta->rank / tensor
+                : group == GROUP_ATTENTION ? rank % attention
+                : group == GROUP_REPLICAS  ? rank / attention
+                                           : 0;
+    *ret_size = group == GROUP_TENSOR      ? tensor
+                : group == GROUP_PIPELINE  ? stages
+                : group == GROUP_ATTENTION ? attention
+                : group == GROUP_REPLICAS  ? replicas
+                                           : 1;
+}
+
 static void parallel_info(struct pickle *pickle, const struct torch_file_meta *meta)
 {
-    /* All ranks and sizes but those of tensor parallelism are those of a single one. */
     static const struct {
         const char *key;
-        bool follows_tensor_parallel;
-    } GROUPS[] = {{"tp", true},      {"pp", false},     {"moe_ep", false},  {"moe_tp", true},
-                  {"moe_dp", false}, {"attn_tp", true}, {"attn_dp", false}, {"attn_cp", false}};
+        enum group group;
+    } GROUPS[] = {{"tp", GROUP_TENSOR},        {"pp", GROUP_PIPELINE},  {"moe_ep", GROUP_ALONE},
+                  {"moe_tp", GROUP_TENSOR},    {"moe_dp", GROUP_ALONE}, {"attn_tp", GROUP_ATTENTION},
+                  {"attn_dp", GROUP_REPLICAS}, {"attn_cp", GROUP_ALONE}};
     string(pickle, "sglang_parallel_info");
     opcodes(pickle, "}");
     memoize(pickle);
     opcodes(pickle, "(");
     for (size_t i = 0; i < sizeof GROUPS / sizeof GROUPS[0]; i++) {
         char key[32];
+        int rank, size;
+        group_place(GROUPS[i].group, meta, &rank, &size);
         if (strcmp(GROUPS[i].key, "attn_tp") == 0) {
             string(pickle, "attn_dp_enabled");
-            text_byte(pickle->out, 0x89);
+            text_byte(pickle->out, meta->attention_replicas > 0 ? 0x88 : 0x89);
         }
         snprintf(key, sizeof key, "%s_rank", GROUPS[i].key);
-        number_item(pickle, key, GROUPS[i].follows_tensor_parallel ? meta->rank : 0);
+        number_item(pickle, key, rank);
         snprintf(key, sizeof key, "%s_size", GROUPS[i].key);
-        number_item(pickle, key, GROUPS[i].follows_tensor_parallel ? meta->world_size : 1);
+        number_item(pickle, key, size);
     }
     opcodes(pickle, "u");
 }
@@ -182,7 +204,9 @@ static void data_pkl(const struct torch_file_value *value, const struct torch_fi
     memoize(&pickle);
     opcodes(&pickle, "(");
     string(&pickle, "value");
-    if (value->strings != NULL)
+    if (value->word)
+        string(&pickle, value->strings[0]);
+    else if (value->strings != NULL)
         strings(&pickle, value);
     else
         tensor(&pickle, value);

@@ -14,7 +14,7 @@
 
 enum torch_file_type { TORCH_FILE_INT64, TORCH_FILE_FLOAT32, TORCH_FILE_FLOAT16, TORCH_FILE_BFLOAT16 };
 
-/* Either a tensor (strings NULL) or a list of strings. */
+/* Either a tensor (strings NULL), a list of strings or one string. */
 struct torch_file_value {
     enum torch_file_type type;
     const char *device;  /* "cpu" or "cuda:0": the place that the storage names */
@@ -24,6 +24,7 @@ struct torch_file_value {
     const void *data; /* size[0] * size[1] elements, little-endian */
     const char *const *strings;
     size_t string_count;
+    bool word; /* the first string alone, not a list of them */
 };
 
 struct torch_file_meta {
@@ -33,6 +34,8 @@ struct torch_file_meta {
     const char *name;
     int layer_id; /* -1: no such key */
     int world_size;
+    int stages;             /* of the pipeline; 0: one */
+    int attention_replicas; /* data parallelism of attention alone; 0: none */
     const char *tokenizer_path;
 };
 

@@ -169,11 +169,26 @@ static void rank_and_index(void **state)
     assert_int_equal(index, 17);
 }
 
+/* What a later stage of a pipeline gets is marked with a word; its name ends in underscores of its own. */
+static void a_word(void **state)
+{
+    (void)state;
+    struct dump_name name;
+    assert_int_equal(dump_name_parse(HOOK("model.inputs.pp_proxy_tensors.__msg_type__"), &name, NULL), ERROR_NONE);
+    assert_true(name.hook && name.word);
+    same(name.module, "model");
+    same(name.argument, "pp_proxy_tensors");
+    same(name.item, "__msg_type__");
+    assert_int_equal(dump_name_parse(HOOK("model.inputs.pp_proxy_tensors.residual"), &name, NULL), ERROR_NONE);
+    assert_true(name.hook && !name.word);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts),   cmocka_unit_test(slots),      cmocka_unit_test(core_names),
         cmocka_unit_test(refused), cmocka_unit_test(every_byte), cmocka_unit_test(rank_and_index),
+        cmocka_unit_test(a_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
