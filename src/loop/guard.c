@@ -313,7 +313,7 @@ int guard_main(char **arguments, const struct server_operations *server)
     int status;
     guard.server = server;
     file_open_standard();
-    guard_signals_ignore();
+    guard_signals_init();
     uv_loop_init(&guard.loop);
     if (guard_setup(&guard, arguments, &err) != ERROR_NONE || (init_run(&guard), false) ||
         start_services(&guard, &err) != ERROR_NONE || (tell_plan(&guard), guard_launch(&guard, &err)) != ERROR_NONE) {

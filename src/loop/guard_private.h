@@ -169,7 +169,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
 void guard_plan_fini(struct guard_plan *plan);
 
 /* guard_signals.c: what each signal does. */
-void guard_signals_ignore(void);               /* those that mean nothing to a guard, from the very start */
+void guard_signals_init(void);                 /* at the very start: none blocked, some ignored */
 void guard_signals_watch(struct guard *guard); /* from now on the loop has the others */
 void guard_signals_close(struct guard *guard);
 /* Stops this process as the terminal would, until somebody continues it. */

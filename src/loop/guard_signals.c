@@ -92,8 +92,11 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &inherited) == 0 && inherited.sa_handler == SIG_IGN;
 }
 
-void guard_signals_ignore(void)
+void guard_signals_init(void)
 {
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL); /* a caller that blocks TERM must not make a run that cannot be ended */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);

@@ -303,6 +303,8 @@ static void read_channel(struct keeper_state *state)
         else if (message.kind == KEEPER_TERM && state->main_alive) {
             kill(state->main_pid, SIGTERM);
             kill(state->main_pid, SIGCONT);
+        } else if ((message.kind == KEEPER_USR1 || message.kind == KEEPER_USR2) && state->main_alive) {
+            kill(state->main_pid, message.kind == KEEPER_USR1 ? SIGUSR1 : SIGUSR2);
         }
     }
     if (state->channel >= 0 && errno != EAGAIN && errno != EINTR) {
