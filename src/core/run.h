@@ -55,7 +55,8 @@ enum run_event_kind {
     RUN_EVENT_DUMP,        /* asked: number = request, text = experiment, force, hold, wait_idle_ms, for_ms, passes */
     RUN_EVENT_PAUSE,       /* asked: number = request */
     RUN_EVENT_STOP,        /* asked: now; text = who */
-    RUN_EVENT_INTERRUPT,   /* Ctrl-C, TERM or hang-up: the first stops in order, the second kills */
+    RUN_EVENT_INTERRUPT,   /* Ctrl-C, TERM or hang-up: the first stops in order, the second kills; with `now` (QUIT)
+                              the first does */
     RUN_EVENT_HOLDER_GONE, /* the connection that holds the dump has closed */
     RUN_EVENTS
 };

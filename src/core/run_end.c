@@ -138,7 +138,7 @@ void run_end_stop(struct run_context *c)
 void run_end_interrupt(struct run_context *c)
 {
     struct run *run = c->run;
-    if (!run->interrupted) {
+    if (!run->interrupted && !c->event->now) {
         run->interrupted = true;
         run_note(c, RUN_INFO, RUN_NOTE_STOP, "interrupted: %s",
                  run->gone                    ? "the dump is being sealed; once more ends without the seal"
@@ -149,7 +149,12 @@ void run_end_interrupt(struct run_context *c)
         stop_in_order(c);
         return;
     }
-    run_note(c, RUN_WARN, RUN_NOTE_STOP, "interrupted again: %s", run->gone ? "not waiting for the audit" : "killing");
+    run_note(c, RUN_WARN, RUN_NOTE_STOP, "interrupted%s: %s", run->interrupted ? " again" : "",
+             run->gone ? "not waiting for the audit" : "killing");
+    run->interrupted = true;
+    if (run->message[0] == '\0')
+        run_message(c, "interrupted");
+    set_outcome(run, RUN_OUTCOME_STOPPED);
     stop_at_once(c);
 }
 

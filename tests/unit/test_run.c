@@ -134,6 +134,14 @@ static void test_interrupt_seals_then_kills(void **state)
     assert_int_equal(world.run.state, RUN_STOPPING);
     assert_int_equal(world.done[RUN_DO_KILL], 1);
     expect_end(RUN_OUTCOME_STOPPED, STATUS_INTERRUPTED);
+
+    for (int s = RUN_LAUNCHING; s < RUN_ENDED; s++) {
+        run_world_reach(&world, (enum run_state)s);
+        struct run_event quit = {.kind = RUN_EVENT_INTERRUPT, .now = true};
+        run_world_step(&world, quit);
+        assert_true(world.done[RUN_DO_KILL] >= 1);
+        expect_end(RUN_OUTCOME_STOPPED, STATUS_INTERRUPTED);
+    }
 }
 
 /* Whatever ends a run while it is verified, the probe's files go; only where they failed to prove are they kept. */
