@@ -4,6 +4,7 @@
  * because it is what remains when everything else has failed. One thread: the death signal of CMD is bound to it. */
 #include "sys/cgroup_control.h"
 #include "sys/keeper.h"
+#include "sys/keeper_child.h"
 #include "sys/kill_tree.h"
 #include "sys/stop_tree.h"
 
@@ -24,23 +25,23 @@
 enum { ARGUMENT_CHANNEL = 1, ARGUMENT_GUARD, ARGUMENT_CGROUP, ARGUMENT_COOKIE, ARGUMENT_OUT, ARGUMENT_ERR };
 enum { ARGUMENT_DASHES = 7, ARGUMENT_COMMAND = 8 };
 enum { POLL_CHANNEL, POLL_GUARD, POLL_SIGNAL, POLL_EXEC, POLL_EVENTS, POLL_COUNT };
-enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000, FROZEN_LOOK_MS = 1000 };
+enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000, FROZEN_LOOK_MS = 1000, ZOMBIE_LOOK_MS = 20 };
+/* After the first blow (cgroup, process group) the dying get the processor for a moment: a sweep reads all of /proc. It
+ * finds what has left both, so it comes sooner where there is no cgroup. */
+enum { SWEEP_BESIDE_MS = 2, SWEEP_ALONE_MS = 1 };
+static const int64_t ns_per_ms = 1000000, ns_per_s = 1000000000;
 enum freeze { FREEZE_NO, FREEZE_BEGUN, FREEZE_FAILED, FREEZE_DONE };
-
-/* What a child reports through its pipe when it could not execute CMD. */
-struct failure {
-    int system;
-    char what[60];
-};
 
 struct keeper_state {
     int channel, guard, cgroup, signals, exec_pipe, kill_fd, events; /* -1: none (any more) */
-    pid_t guard_pid, main_pid;
+    pid_t main_pid;
     bool main_alive, guard_gone, main_ended, failed;
     bool killing, gone, gone_told, stuck_told;
     enum keeper_reason reason;
     int64_t kill_start_ns, last_ns, silence_ns, rehearsed_ns;
-    int cgroup_error, empty_passes, pause_ms;
+    int cgroup_error;
+    int64_t next_look_ns, empty_ns; /* when nothing live was found for the first time */
+    int passes, empty_passes, pause_ms;
     struct kill_tree tree;
     enum freeze freeze; /* DONE: everything stands still, and the guard may be silent */
     int64_t freeze_start_ns;
@@ -53,7 +54,7 @@ static int64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    return (int64_t)now.tv_sec * ns_per_s + now.tv_nsec;
 }
 
 static void tell(const struct keeper_state *state, struct keeper_message message)
@@ -63,92 +64,14 @@ static void tell(const struct keeper_state *state, struct keeper_message message
         send(state->channel, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* ---- the child ---- */
-
-/* As execvp, but never hands a file without a known format to a shell. Returns the errno. */
-static int execute(char **command)
-{
-    if (strchr(command[0], '/') || command[0][0] == '\0') {
-        execv(command[0], command);
-        return errno;
-    }
-    const char *folders = getenv("PATH");
-    bool forbidden = false;
-    for (const char *p = folders && *folders ? folders : "/usr/local/bin:/usr/bin:/bin"; p;) {
-        size_t length = strcspn(p, ":");
-        char path[4096];
-        int size = snprintf(path, sizeof path, "%.*s%s%s", (int)length, p, length ? "/" : "./", command[0]);
-        if (size > 0 && (size_t)size < sizeof path) {
-            execv(path, command);
-            if (errno == EACCES)
-                forbidden = forbidden || access(path, F_OK) == 0; /* not: a folder that is closed to us */
-            else if (errno != ENOENT && errno != ENOTDIR)
-                return errno;
-        }
-        p = p[length] ? p + length + 1 : NULL;
-    }
-    return forbidden ? EACCES : ENOENT;
-}
-
-static void reset_signals(void)
-{
-    for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL); /* fails for KILL, STOP and the C library's own, which cannot differ */
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-static void fail_child(int pipe_fd, const char *what, int system)
-{
-    struct failure failure = {.system = system};
-    snprintf(failure.what, sizeof failure.what, "%s", what);
-    if (write(pipe_fd, &failure, sizeof failure) != sizeof failure)
-        _exit(126);
-    _exit(127);
-}
-
-/* Never returns. */
-static void run_child(const struct keeper_state *state, pid_t keeper, int out, int err, int pipe_fd, char **command)
-{
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != keeper)
-        _exit(127); /* it died before the line above: nobody would ever kill this process */
-    if (state->cgroup >= 0) {
-        int result = cgroup_control_enter(state->cgroup);
-        if (result)
-            fail_child(pipe_fd, "enter the cgroup", result);
-    }
-    /* All numbers here are above 2: keeper_spawn arranges that, and the keeper's 0 is /dev/null. */
-    if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
-        fail_child(pipe_fd, "connect its output", errno);
-    close_range((unsigned)pipe_fd + 1, ~0U, 0); /* the pipe itself closes at the exec */
-    if (pipe_fd > 3)
-        close_range(3, (unsigned)pipe_fd - 1, 0);
-    reset_signals();
-    fail_child(pipe_fd, "execute", execute(command));
-}
-
 static void start_child(struct keeper_state *state, int out, int err, char **command)
 {
-    pid_t keeper = getpid();
-    int pipe_fds[2];
-    pid_t child = -1;
-    if (pipe2(pipe_fds, O_CLOEXEC) == 0) {
-        child = fork();
-        if (child == 0)
-            run_child(state, keeper, out, err, pipe_fds[1], command);
-        int system = errno;
-        close(pipe_fds[1]);
-        errno = system;
-    }
+    pid_t child = keeper_child_start(state->cgroup, out, err, command, &state->exec_pipe);
     if (child < 0) {
         tell(state, (struct keeper_message){.kind = KEEPER_EXEC_FAILED, .value = errno, .text = "fork"});
         state->failed = state->main_ended = true;
         return;
     }
-    state->exec_pipe = pipe_fds[0];
     state->main_pid = state->tree.target.main = child;
     state->main_alive = true;
 }
@@ -157,7 +80,7 @@ static void start_child(struct keeper_state *state, int out, int err, char **com
 
 static void read_exec_pipe(struct keeper_state *state)
 {
-    struct failure failure;
+    struct keeper_child_failure failure;
     ssize_t got = read(state->exec_pipe, &failure, sizeof failure);
     if (got < 0 && errno == EINTR)
         return;
@@ -204,6 +127,8 @@ static void begin_kill(struct keeper_state *state, enum keeper_reason reason)
         cgroup_control_kill(state->kill_fd);
         cgroup_control_thaw(state->cgroup);
     }
+    if (state->main_alive)
+        kill(-state->main_pid, SIGKILL); /* most of a run, and /proc need not be read for it */
     if (!state->killing) {
         state->killing = true;
         state->reason = reason;
@@ -211,8 +136,8 @@ static void begin_kill(struct keeper_state *state, enum keeper_reason reason)
     }
     state->freeze = FREEZE_NO; /* whom we stopped dies stopped */
     state->gone_told = state->gone = false;
-    state->empty_passes = 0;
-    state->pause_ms = 0;
+    state->passes = state->empty_passes = state->pause_ms = 0;
+    state->next_look_ns = now_ns() + (state->kill_fd >= 0 ? SWEEP_BESIDE_MS : SWEEP_ALONE_MS) * ns_per_ms;
 }
 
 static void signal_group(const struct keeper_state *state)
@@ -259,7 +184,7 @@ static void look_frozen(struct keeper_state *state)
         in_kernel++; /* nothing else keeps one from freezing */
     }
     state->still_passes = running == 0 ? state->still_passes + 1 : 0;
-    bool late = now_ns() - state->freeze_start_ns > (int64_t)KEEPER_FREEZE_MS * 1000000;
+    bool late = now_ns() - state->freeze_start_ns > KEEPER_FREEZE_MS * ns_per_ms;
     if (state->freeze == FREEZE_BEGUN && (state->still_passes >= 2 || late)) {
         state->freeze = running == in_kernel ? FREEZE_DONE : FREEZE_FAILED;
         tell(state, (struct keeper_message){.kind = KEEPER_FROZEN, .value = (int32_t)(running - in_kernel)});
@@ -326,40 +251,58 @@ static void report_survivors(struct keeper_state *state)
     }
 }
 
+static bool is_over(const struct keeper_state *state)
+{
+    if (state->empty_passes < 2)
+        return false;
+    bool waited = now_ns() - state->empty_ns > KEEPER_ZOMBIES_MS * ns_per_ms;
+    return state->tree.zombies == 0 || waited;
+}
+
+/* When to look again. Each look reads all of /proc: on a small machine too many of them take the processor from those
+ * that are dying. The end of the last child, or of the cgroup, is noticed without. */
+static int64_t next_pause_ms(struct keeper_state *state, size_t found, bool stuck)
+{
+    if (found == 0)
+        return state->empty_passes < 2 ? 0 : ZOMBIE_LOOK_MS;
+    if (!state->killing)
+        return LOOK_AGAIN_MS;
+    if (stuck)
+        return STUCK_LOOK_MS;
+    if (state->passes++ > 0 && state->tree.fresh > 0)
+        return 0; /* it forks: that is a race */
+    state->pause_ms = state->pause_ms < 1 ? 1 : state->pause_ms < 16 ? state->pause_ms * 2 : 20;
+    return state->pause_ms;
+}
+
 /* One look at the run while it is being killed, or after its main process has ended. */
 static void look(struct keeper_state *state)
 {
     bool childless = reap(state);
-    size_t found = 0;
-    if (state->killing) {
-        found = kill_tree_pass(&state->tree);
-    } else if (childless) {
-        found = kill_tree_collect(&state->tree);
-    } else {
-        found = 1;
-    }
     bool populated = state->events >= 0 && cgroup_control_populated(state->events) == 1;
-    if (state->killing && populated)
-        cgroup_control_kill(state->kill_fd);
-    state->empty_passes = found == 0 && !populated ? state->empty_passes + 1 : 0;
-    state->gone = state->empty_passes >= 2;
-    bool stuck = state->killing && now_ns() - state->kill_start_ns > (int64_t)KEEPER_UNKILLABLE_MS * 1000000;
+    size_t found = populated;
+    if (state->killing) {
+        if (populated)
+            cgroup_control_kill(state->kill_fd);
+        found += kill_tree_pass(&state->tree);
+    } else {
+        found += childless ? kill_tree_collect(&state->tree) : 1;
+    }
+    int64_t now = now_ns();
+    if (found > 0)
+        state->empty_passes = 0;
+    else if (state->empty_passes++ == 0)
+        state->empty_ns = now;
+    state->gone = is_over(state);
+    bool stuck = state->killing && now - state->kill_start_ns > KEEPER_UNKILLABLE_MS * ns_per_ms;
     if (found > 0 && stuck && !state->stuck_told)
         report_survivors(state);
-    if (state->gone)
-        state->pause_ms = -1;
-    else if (state->empty_passes > 0)
-        state->pause_ms = 0;
-    else if (!state->killing)
-        state->pause_ms = LOOK_AGAIN_MS;
-    else if (stuck)
-        state->pause_ms = STUCK_LOOK_MS;
-    else
-        state->pause_ms = state->pause_ms < 1 ? 1 : state->pause_ms < 16 ? state->pause_ms * 2 : 20;
+    state->next_look_ns = now + next_pause_ms(state, found, stuck) * ns_per_ms;
     if (state->gone && !state->gone_told) {
         state->gone_told = true;
         tell(state, (struct keeper_message){.kind = KEEPER_GONE,
-                                            .kill_ns = state->killing ? now_ns() - state->kill_start_ns : 0});
+                                            .value = (int32_t)state->tree.zombies,
+                                            .kill_ns = state->killing ? now - state->kill_start_ns : 0});
     }
 }
 
@@ -367,10 +310,15 @@ static void look(struct keeper_state *state)
  * most. */
 static void count_silence(struct keeper_state *state)
 {
-    const int64_t most = 1000000000;
     int64_t now = now_ns();
-    state->silence_ns += now - state->last_ns < most ? now - state->last_ns : most;
+    state->silence_ns += now - state->last_ns < ns_per_s ? now - state->last_ns : ns_per_s;
     state->last_ns = now;
+}
+
+/* Something has happened to the run and its end has not come yet. */
+static bool looks(const struct keeper_state *state)
+{
+    return (state->killing || state->main_ended) && !state->gone;
 }
 
 static bool polls_events(const struct keeper_state *state)
@@ -380,15 +328,16 @@ static bool polls_events(const struct keeper_state *state)
 
 static void wait_for_something(struct keeper_state *state)
 {
-    int64_t timeout_ms = 1000;
+    int64_t timeout_ns = ns_per_s;
     if (!state->killing && state->freeze != FREEZE_DONE) {
-        int64_t left_ms = ((int64_t)KEEPER_SILENCE_MS * 1000000 - state->silence_ns) / 1000000 + 1;
-        timeout_ms = left_ms < timeout_ms ? left_ms : timeout_ms;
+        int64_t left_ns = KEEPER_SILENCE_MS * ns_per_ms - state->silence_ns;
+        timeout_ns = left_ns < timeout_ns ? left_ns : timeout_ns;
     }
-    if ((state->killing || state->main_ended) && !state->gone && state->pause_ms < timeout_ms)
-        timeout_ms = state->pause_ms;
-    if (state->freeze != FREEZE_NO && state->freeze_pause_ms < timeout_ms)
-        timeout_ms = state->freeze_pause_ms;
+    if (looks(state) && state->next_look_ns - now_ns() < timeout_ns)
+        timeout_ns = state->next_look_ns > now_ns() ? state->next_look_ns - now_ns() : 0;
+    if (state->freeze != FREEZE_NO && state->freeze_pause_ms * ns_per_ms < timeout_ns)
+        timeout_ns = state->freeze_pause_ms * ns_per_ms;
+    timeout_ns = timeout_ns > 0 ? timeout_ns : 0;
     struct pollfd fds[POLL_COUNT] = {
         [POLL_CHANNEL] = {.fd = state->channel, .events = POLLIN},
         [POLL_GUARD] = {.fd = state->guard_gone ? -1 : state->guard, .events = POLLIN},
@@ -396,7 +345,7 @@ static void wait_for_something(struct keeper_state *state)
         [POLL_EXEC] = {.fd = state->exec_pipe, .events = POLLIN},
         [POLL_EVENTS] = {.fd = polls_events(state) ? state->events : -1, .events = POLLPRI},
     };
-    int ready = poll(fds, POLL_COUNT, (int)timeout_ms);
+    int ready = ppoll(fds, POLL_COUNT, &(struct timespec){timeout_ns / ns_per_s, timeout_ns % ns_per_s}, NULL);
     count_silence(state);
     if (fds[POLL_CHANNEL].revents || ready <= 0)
         read_channel(state); /* also after a time-out: what came meanwhile counts */
@@ -411,8 +360,11 @@ static void wait_for_something(struct keeper_state *state)
             if (poll(&exec, 1, 0) > 0)
                 read_exec_pipe(state); /* its news come before the end of the child */
         }
-        reap(state);
+        if (reap(state))
+            state->next_look_ns = 0;
     }
+    if (fds[POLL_EVENTS].revents && cgroup_control_populated(state->events) == 0)
+        state->next_look_ns = 0;
     if (fds[POLL_GUARD].revents && !state->guard_gone)
         lose_guard(state);
 }
@@ -421,15 +373,14 @@ static void run(struct keeper_state *state)
 {
     state->last_ns = now_ns();
     while (!(state->gone && state->guard_gone)) {
-        if ((state->killing || state->main_ended) && !state->gone)
+        if (looks(state) && now_ns() >= state->next_look_ns)
             look(state);
         if (state->freeze != FREEZE_NO)
             look_frozen(state);
         if (state->gone && state->guard_gone)
             break;
         wait_for_something(state);
-        if (!state->killing && state->freeze != FREEZE_DONE &&
-            state->silence_ns >= (int64_t)KEEPER_SILENCE_MS * 1000000)
+        if (!state->killing && state->freeze != FREEZE_DONE && state->silence_ns >= KEEPER_SILENCE_MS * ns_per_ms)
             begin_kill(state, KEEPER_REASON_SILENCE);
     }
     if (state->cgroup >= 0)
@@ -453,7 +404,7 @@ static bool rehearse_cgroup(struct keeper_state *state, int64_t *ret_ns)
     return state->cgroup_error == 0;
 }
 
-/* Through /proc. */
+/* Through /proc, as for a process that has left its group: that one lives until the sweep. */
 static void rehearse_pass(struct keeper_state *state, int64_t *ret_ns)
 {
     pid_t dummy = fork();
@@ -466,7 +417,7 @@ static void rehearse_pass(struct keeper_state *state, int64_t *ret_ns)
         kill(dummy, SIGKILL); /* the pass has done it, unless /proc hides it */
     while (dummy > 0 && waitpid(dummy, NULL, 0) < 0 && errno == EINTR)
         ;
-    *ret_ns = now_ns() - start_ns;
+    *ret_ns = now_ns() - start_ns + SWEEP_ALONE_MS * ns_per_ms;
 }
 
 /* The last part of the path, which no other cgroup has: it ends in the cookie. */

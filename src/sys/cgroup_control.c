@@ -83,9 +83,11 @@ int cgroup_control_frozen(int events_fd)
     return cgroup_control_event(events_fd, "frozen ", 1);
 }
 
+/* The kernel sends at most one event in 10 ms for each file (cgroup_file_notify): a cgroup that was entered just before
+ * tells of its end that much too late. So it is also looked at without an event, often at first. */
 static bool cgroup_control_wait(int events_fd, int read_value(int events_fd), int wanted, int timeout_ms)
 {
-    int64_t end_ns = cgroup_control_now_ns() + (int64_t)timeout_ms * 1000000;
+    int64_t end_ns = cgroup_control_now_ns() + (int64_t)timeout_ms * 1000000, pause_ns = 50000;
     for (;;) {
         /* Read before waiting: reading also takes the pending event away, so none is missed in between. */
         if (read_value(events_fd) == wanted)
@@ -93,8 +95,10 @@ static bool cgroup_control_wait(int events_fd, int read_value(int events_fd), in
         int64_t left_ns = end_ns - cgroup_control_now_ns();
         if (left_ns <= 0)
             return false;
+        int64_t wait_ns = left_ns < pause_ns ? left_ns : pause_ns;
         struct pollfd wait = {.fd = events_fd, .events = POLLPRI};
-        poll(&wait, 1, (int)(left_ns / 1000000) + 1);
+        ppoll(&wait, 1, &(struct timespec){wait_ns / 1000000000, wait_ns % 1000000000}, NULL);
+        pause_ns += pause_ns < 50000000 ? pause_ns / 4 : 0;
     }
 }
 

@@ -33,6 +33,7 @@ enum {
     KEEPER_UNKILLABLE_MS = 10000,
     KEEPER_UNKILLABLE_REPORTS = 16,
     KEEPER_FREEZE_MS = 1000,
+    KEEPER_ZOMBIES_MS = 10000,
 };
 
 enum keeper_kind {
@@ -49,7 +50,8 @@ enum keeper_kind {
     KEEPER_STARTED = 32, /* CMD was executed: pid, kill_ns, cgroup_error, text */
     KEEPER_EXEC_FAILED,  /* value: errno; text: what failed, "execute" or else */
     KEEPER_EXITED,       /* the main process: pid, value as from waitpid, reason */
-    KEEPER_GONE,         /* no live process of the run remains: kill_ns since KILL (0: not killed), reason */
+    KEEPER_GONE,         /* no live process of the run remains: kill_ns since KILL (0: not killed), reason; value: how
+                            many of its dead nobody waits for (a tracer holds them), for KEEPER_ZOMBIES_MS already */
     KEEPER_UNKILLABLE,   /* pid, state, comm, text: where it sleeps in the kernel */
     KEEPER_FROZEN,       /* value: how many processes do not stand still */
 };

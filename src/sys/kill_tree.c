@@ -13,15 +13,18 @@ void kill_tree_init(struct kill_tree *tree, const struct kill_tree_target *targe
     process_snapshot(&tree->all);
     tree->marks_capacity = tree->all.capacity;
     tree->marks = calloc(tree->marks_capacity ? tree->marks_capacity : 1, 1);
-    struct process *items = calloc(256, sizeof *items);
-    if (items)
-        tree->members = (struct process_list){items, 0, 256};
+    struct process_list *const lists[] = {&tree->members, &tree->before};
+    for (size_t i = 0; i < 2; i++) {
+        lists[i]->items = calloc(256, sizeof *lists[i]->items);
+        lists[i]->capacity = lists[i]->items ? 256 : 0;
+    }
 }
 
 void kill_tree_fini(struct kill_tree *tree)
 {
     process_list_fini(&tree->all);
     process_list_fini(&tree->members);
+    process_list_fini(&tree->before);
     free(tree->marks);
     *tree = (struct kill_tree){0};
 }
@@ -155,32 +158,49 @@ static void kill_tree_kill_marked(struct kill_tree *tree)
             tree->marks[i] = KILL_TREE_KILLED;
 }
 
+static bool kill_tree_add(struct process_list *list, const struct process *process)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 256;
+        struct process *items = realloc(list->items, capacity * sizeof *items);
+        if (!items)
+            return false;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = *process;
+    return true;
+}
+
 static size_t kill_tree_take_members(struct kill_tree *tree)
 {
-    tree->members.count = 0;
+    struct process_list before = tree->before;
+    tree->before = tree->members;
+    tree->members = before;
+    tree->members.count = tree->zombies = tree->fresh = 0;
     size_t found = 0;
     for (size_t i = 0; i < tree->all.count; i++) {
-        if (tree->marks[i] == KILL_TREE_NO || !process_is_alive(&tree->all.items[i]))
+        const struct process *process = &tree->all.items[i];
+        if (tree->marks[i] == KILL_TREE_NO)
             continue;
-        found++;
-        if (tree->members.count == tree->members.capacity) {
-            size_t capacity = tree->members.capacity ? tree->members.capacity * 2 : 256;
-            struct process *items = realloc(tree->members.items, capacity * sizeof *items);
-            if (!items)
-                continue;
-            tree->members.items = items;
-            tree->members.capacity = capacity;
+        if (!process_is_alive(process)) {
+            tree->zombies++;
+            continue;
         }
-        tree->members.items[tree->members.count++] = tree->all.items[i];
+        size_t at = kill_tree_find(&tree->before, process->pid);
+        tree->fresh += at == SIZE_MAX || tree->before.items[at].start_ticks != process->start_ticks;
+        kill_tree_add(&tree->members, process);
+        found++;
     }
     return found;
 }
 
 size_t kill_tree_collect(struct kill_tree *tree)
 {
-    tree->members.count = 0;
-    if (!kill_tree_snapshot(tree))
+    if (!kill_tree_snapshot(tree)) {
+        tree->members.count = 0;
         return 0;
+    }
     kill_tree_mark_by_numbers(tree);
     kill_tree_mark_by_cookie(tree);
     return kill_tree_take_members(tree);
@@ -188,7 +208,6 @@ size_t kill_tree_collect(struct kill_tree *tree)
 
 size_t kill_tree_pass(struct kill_tree *tree)
 {
-    tree->members.count = 0;
     if (!kill_tree_snapshot(tree))
         return 1; /* nothing is known: not empty */
     /* Those known by numbers die before any environment is read: that read waits for the memory lock of a process that

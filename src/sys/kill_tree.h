@@ -27,6 +27,9 @@ struct kill_tree_target {
 struct kill_tree {
     struct kill_tree_target target; /* may be changed between calls */
     struct process_list members;    /* live ones found by the last call */
+    size_t zombies;                 /* dead members that nobody has waited for yet, at the last call */
+    size_t fresh;                   /* of `members`: those that the call before had not found */
+    struct process_list before;     /* private */
     struct process_list all;        /* private */
     unsigned char *marks;           /* private */
     size_t marks_capacity;          /* private */

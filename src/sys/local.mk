@@ -8,6 +8,7 @@ libsys_a_SOURCES = \
     src/sys/dump_folder.c src/sys/dump_folder.h \
     src/sys/file.c src/sys/file.h \
     src/sys/keeper.c src/sys/keeper.h \
+    src/sys/keeper_child.c src/sys/keeper_child.h \
     src/sys/kill_tree.c src/sys/kill_tree.h \
     src/sys/listener.c src/sys/listener.h \
     src/sys/process.c src/sys/process.h \

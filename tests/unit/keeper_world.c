@@ -121,6 +121,7 @@ void keeper_world_start(struct keeper_world_run *run, bool cgroup, char *const *
     if (!keeper_world_expect(run, KEEPER_STARTED, 3000, &message))
         fail_msg("no STARTED: %d %s", message.value, message.text);
     run->main_pid = message.pid;
+    run->rehearsed_ns = message.kill_ns;
     assert_int_equal(message.cgroup_error, 0);
     assert_true(message.kill_ns > 0 && message.kill_ns < 2000000000);
     assert_int_equal(run->keeper.cgroup.kind != CGROUP_NONE, cgroup);

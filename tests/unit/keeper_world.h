@@ -17,6 +17,7 @@ struct keeper_world_run {
     char cookie[20];
     int out; /* reading end of CMD's standard output */
     pid_t main_pid;
+    int64_t rehearsed_ns; /* as STARTED said */
     char cgroup_path[PATH_MAX];
 };
 

@@ -93,6 +93,8 @@ static void test_freeze_and_thaw(bool cgroup)
         freeze(&run);
         thaw(&run);
     }
+    for (int i = 0; i < 300 && count_stopped(&run, &running) > 1; i++)
+        sleep_ms(10); /* the first to go on has written already, the last may still be stopped */
     assert_int_equal(count_stopped(&run, &running), 1); /* who was stopped before is stopped still */
     kill_and_finish(&run);
 }
