@@ -79,6 +79,7 @@ void doctor_space_filesystem(struct doctor *doctor, struct doctor_finding *ret_f
 
 struct levels {
     uint64_t floor, act, soft, start;
+    uint64_t floor_inodes, act_inodes;
 };
 
 static void work_out(const struct doctor *doctor, const struct space *space, struct levels *levels)
@@ -87,8 +88,11 @@ static void work_out(const struct doctor *doctor, const struct space *space, str
     levels->floor = settings->floor.value > 0 ? size_bytes(&settings->floor, space->total_bytes)
                                               : space_default_floor(space->total_bytes);
     levels->start = space_start_level(levels->floor);
-    levels->soft = settings->soft.value > 0 ? size_bytes(&settings->soft, space->total_bytes) : 0;
+    levels->soft = settings->soft.value > 0 ? size_bytes(&settings->soft, space->total_bytes)
+                                            : space_default_soft(levels->floor, space->free_bytes);
+    levels->floor_inodes = space->inodes_counted ? space_floor_inodes(&settings->floor, space->total_inodes) : 0;
     struct space_limits limits = {.floor_bytes = levels->floor,
+                                  .floor_inodes = levels->floor_inodes,
                                   .worst_rate_bytes_per_s = settings->worst_rate_bytes_per_s,
                                   .kill_time_ns = kill_ns,
                                   .min_interval_ns = look_ns,
@@ -96,35 +100,44 @@ static void work_out(const struct doctor *doctor, const struct space *space, str
     struct space_policy policy;
     space_policy_init(&policy, &limits);
     levels->act = policy.act_bytes;
+    levels->act_inodes = policy.act_inodes;
 }
 
-/* Whether a run may start; says the first thing that stands against it. */
+/* The first thing that stands against a start, if any. */
 static bool refuse_space(const struct doctor *doctor, const struct space *space, const struct levels *levels,
                          struct doctor_finding *ret_finding)
 {
-    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], buffer[SPACE_TYPE_TEXT];
+    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], d[SIZE_TEXT], buffer[SPACE_TYPE_TEXT];
+    size_text(space->free_bytes, a);
+    size_text(space->total_bytes, b);
+    size_text(levels->floor, c);
     if (!space->measurable) {
         doctor_say(ret_finding, DOCTOR_FAIL, "this filesystem does not tell its free space: it cannot be guarded");
         doctor_advise(ret_finding, "give a folder on another filesystem with --dir");
     } else if (doctor->settings.floor.value == 0 && space->total_bytes < small_tmpfs_bytes &&
                strcmp(space_type(doctor->nearest_fd, buffer), "tmpfs") == 0) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "a tmpfs of %s: a dump fills that in a second",
-                   size_text(space->total_bytes, a));
+        doctor_say(ret_finding, DOCTOR_FAIL, "a tmpfs of %s: a dump fills that in a second", b);
         doctor_advise(ret_finding, "give another --dir, or say what must stay free with --floor");
+    } else if (levels->floor > space->total_bytes) {
+        doctor_say(ret_finding, DOCTOR_FAIL, "the floor %s is larger than the whole filesystem (%s, %s of it free)", c,
+                   b, a);
+        doctor_advise(ret_finding, "give a lower --floor or another --dir");
     } else if (space->free_bytes < levels->start) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "%s free of %s; a run with floor %s starts from %s on (a quarter more)",
-                   size_text(space->free_bytes, a), size_text(space->total_bytes, buffer), size_text(levels->floor, b),
-                   size_text(levels->start, c));
+        doctor_say(ret_finding, DOCTOR_FAIL, "%s free of %s; a run with floor %s starts from %s on (a quarter more)", a,
+                   b, c, size_text(levels->start, d));
         doctor_advise(ret_finding, "make room, give another --dir or a lower --floor");
+    } else if (levels->soft < levels->floor) {
+        doctor_say(ret_finding, DOCTOR_FAIL, "--soft %s is below the floor %s", size_text(levels->soft, d), c);
+        doctor_advise(ret_finding, "give a higher --soft or a lower --floor");
+    } else if (levels->soft >= space->free_bytes) {
+        doctor_say(ret_finding, DOCTOR_FAIL, "%s free, and --soft %s switches dumping off at that: no dump could begin",
+                   a, size_text(levels->soft, d));
+        doctor_advise(ret_finding, "make room, give another --dir or a lower --soft");
     } else if (space->free_bytes <= levels->act) {
         doctor_say(ret_finding, DOCTOR_FAIL,
-                   "%s free, and a run is killed at %s: floor %s plus what may be written until all is dead",
-                   size_text(space->free_bytes, a), size_text(levels->act, b), size_text(levels->floor, c));
+                   "%s free, and a run is killed at %s: floor %s plus what may be written until all is dead", a,
+                   size_text(levels->act, d), c);
         doctor_advise(ret_finding, "give a larger --dir, a lower --floor, or a lower worst_rate in --config");
-    } else if (levels->soft != 0 && levels->soft < levels->floor) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "--soft %s is below the floor %s", size_text(levels->soft, a),
-                   size_text(levels->floor, b));
-        doctor_advise(ret_finding, "give a --soft above the --floor, or leave it out");
     } else {
         return false;
     }
@@ -141,28 +154,28 @@ void doctor_space_bytes(struct doctor *doctor, struct doctor_finding *ret_findin
     work_out(doctor, &space, &levels);
     if (refuse_space(doctor, &space, &levels, ret_finding))
         return;
-    bool soft_now = levels.soft >= space.free_bytes;
-    doctor_say(ret_finding, soft_now ? DOCTOR_WARN : DOCTOR_PASS,
-               "%s free of %s; floor %s, killed at about %s%s%s; how many tokens fit is known once a run is armed",
-               size_text(space.free_bytes, a), size_text(space.total_bytes, b), size_text(levels.floor, c),
-               size_text(levels.act, d), levels.soft != 0 ? ", soft " : "",
-               levels.soft != 0 ? size_text(levels.soft, e) : "");
-    if (soft_now)
-        doctor_advise(ret_finding, "dumping would be switched off at once: make room, or give a lower --soft");
+    doctor_say(ret_finding, DOCTOR_PASS,
+               "%s free of %s; dumping off at %s, killed at about %s, floor %s; how many tokens fit is known once a "
+               "run is armed",
+               size_text(space.free_bytes, a), size_text(space.total_bytes, b), size_text(levels.soft, c),
+               size_text(levels.act, d), size_text(levels.floor, e));
 }
 
 void doctor_space_inodes(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
     struct space space;
+    struct levels levels;
     if (!read_space(doctor, &space, ret_finding))
         return;
+    work_out(doctor, &space, &levels);
     if (!space.inodes_counted) {
         doctor_say(ret_finding, DOCTOR_PASS, "not counted by this filesystem");
         return;
     }
-    bool few = space.free_inodes < space.total_inodes / 100;
-    doctor_say(ret_finding, few ? DOCTOR_FAIL : DOCTOR_PASS, "%" PRIu64 " free of %" PRIu64, space.free_inodes,
-               space.total_inodes);
+    bool few = space.free_inodes <= levels.act_inodes;
+    doctor_say(ret_finding, few ? DOCTOR_FAIL : DOCTOR_PASS,
+               "%" PRIu64 " free of %" PRIu64 "; killed at %" PRIu64 ", floor %" PRIu64, space.free_inodes,
+               space.total_inodes, levels.act_inodes, levels.floor_inodes);
     if (few)
-        doctor_advise(ret_finding, "a pass writes hundreds of files: remove small files, or give another --dir");
+        doctor_advise(ret_finding, "a dump is one file for each tensor: give a --dir on another filesystem");
 }

@@ -189,9 +189,12 @@ class Folder(Doctor):
         checks = self.checks("--floor", "1M")
         self.expect(checks, "space", "pass", "floor 1.0 MiB", "tokens")
         self.expect(self.checks("--floor", "90%", "--dir", "/proc"), "space", "fail", "does not tell its free space")
-        self.expect(self.checks("--floor", "8000T"), "space", "fail", "starts from 9.8 PiB on", "lower --floor")
+        self.expect(self.checks("--floor", "8000T"), "space", "fail", "larger than the whole filesystem", "lower --floor")
+        figures = os.statvfs(self.runtime)
+        left = figures.f_bavail * figures.f_frsize
+        self.expect(self.checks("--floor", "%dM" % (left >> 20)), "space", "fail", "starts from", "make room")
         self.expect(self.checks("--floor", "2M", "--soft", "1M"), "space", "fail", "--soft 1.0 MiB is below the floor")
-        self.expect(self.checks("--floor", "1M", "--soft", "8000T"), "space", "warn", "switched off at once")
+        self.expect(self.checks("--floor", "1M", "--soft", "8000T"), "space", "fail", "no dump could begin")
 
     def test_name(self):
         self.expect(self.checks("--name", "t"), "name", "pass")
