@@ -1,22 +1,28 @@
-/* kldumpctl dump RUN EXP [-- CLIENT...]
+/* kldumpctl dump RUN EXP [--for T] [--passes N] [-- CLIENT...]
  *
- * Happy path: ask for the dump (it answers when every rank has it on); run the client; pause; print the seal.
- * Failures: refused (nothing was begun); the client fails (pause and seal all the same, its status is ours); the run
- * ends meanwhile (its seal stands in the record); we are killed (the dump is held by our connection, the guard pauses).
- */
+ * Happy path: ask for the dump (it answers when every rank has it on); run the client, or wait until the dump has
+ * reached its limit; pause; print the seal. With neither client nor limit: return at once.
+ * Failures: refused (nothing was begun); the client fails (pause and seal all the same, its status is ours); the dump
+ * ends by itself meanwhile (its limit, space, somebody else: its seal stands in the status); the run ends (its seal
+ * stands in the record); we are killed (the dump is held by our connection, the guard pauses). */
 #include "base/duration.h"
+#include "base/number.h"
+#include "base/size.h"
 #include "base/text.h"
 #include "ctl/command.h"
+#include "core/space.h"
 #include "ctl/find.h"
 #include "ctl/seal.h"
 #include "ctl/show.h"
 #include "ctl/spawn.h"
 
+#include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { WAIT_IDLE_MS = 60000, ENABLE_MS = 600000, END_PATIENCE_MS = 15000 };
+enum { WAIT_IDLE_MS = 60000, ENABLE_MS = 600000, END_PATIENCE_MS = 15000, EVENT_MS = 500 };
 
 struct dump {
     const struct command *command;
@@ -24,16 +30,28 @@ struct dump {
     const char *experiment;
     char **client; /* NULL: none */
     bool force, as_json;
-    uint64_t wait_idle_ms;
+    uint64_t wait_idle_ms, for_ms, passes; /* limits of 0: none */
+    uint64_t tokens;                       /* that the client is going to send; 0: not said */
 };
+
+static volatile sig_atomic_t interrupted; /* while a dump with a limit is waited for */
+
+static bool has_limit(const struct dump *dump)
+{
+    return dump->for_ms > 0 || dump->passes > 0;
+}
 
 static enum error_code begin(struct dump *dump, struct json **ret_answer, struct error *err)
 {
     struct json *parameters = json_object();
     json_set_string(parameters, "experiment", dump->experiment);
-    json_set_bool(parameters, "hold", dump->client != NULL);
+    json_set_bool(parameters, "hold", dump->client != NULL || has_limit(dump));
     json_set_bool(parameters, "force", dump->force);
     json_set_u64(parameters, "wait_idle_ms", dump->wait_idle_ms);
+    if (dump->for_ms > 0)
+        json_set_u64(parameters, "for_ms", dump->for_ms);
+    if (dump->passes > 0)
+        json_set_u64(parameters, "passes", dump->passes);
     return find_call(&dump->find, "dump", parameters, (int64_t)dump->wait_idle_ms + ENABLE_MS, ret_answer, err);
 }
 
@@ -48,24 +66,53 @@ static void make_environment(struct dump *dump, struct list *environment)
     json_free(run);
 }
 
-/* The run ended while the client was running: its record has the seal, made at its death. */
-static int report_ended(struct dump *dump, struct output *out, struct error *err)
+/* ---- the end of a dump ---- */
+
+static const struct json *seal_of(const struct json *run, const char *experiment)
 {
-    struct json *run = NULL;
-    int status = STATUS_INCOMPLETE;
-    if (find_again(&dump->find, END_PATIENCE_MS, err) != ERROR_NONE ||
-        find_status(&dump->find, &run, err) != ERROR_NONE)
-        return command_fail(dump->command, err);
     const struct json *found = NULL;
     for (const struct json *s = json_first(json_member(run, "seals")); s != NULL; s = json_next(s))
-        if (strcmp(show_member(s, "experiment"), dump->experiment) == 0)
+        if (strcmp(show_member(s, "experiment"), experiment) == 0)
             found = s;
-    if (found != NULL)
-        status = seal_print(out, &dump->find, found, dump->as_json ? "kldump.dump/1" : NULL);
-    error_set(err, ERROR_STATE, "run %s is %s%s%s%s%s", dump->find.name, show_member(run, "state"),
+    return found;
+}
+
+/* Prints it; a dump that somebody else has ended before its time is not what was asked for, however complete. */
+static int print_seal(struct dump *dump, struct output *out, const struct json *seal)
+{
+    int status = seal_print(out, &dump->find, seal, dump->as_json ? "kldump.dump/1" : NULL);
+    return status == STATUS_DONE && show_sealed_early(seal)[0] != '\0' ? STATUS_INCOMPLETE : status;
+}
+
+/* The run has ended meanwhile: its record has the seal, made at its death. */
+static int report_ended(struct dump *dump, struct output *out, const struct json *run)
+{
+    struct error err = ERROR_INIT;
+    const struct json *seal = seal_of(run, dump->experiment);
+    int status = seal != NULL ? print_seal(dump, out, seal) : STATUS_INCOMPLETE;
+    error_set(&err, ERROR_STATE, "run %s is %s%s%s%s%s", dump->find.name, show_member(run, "state"),
               show_member(run, "outcome")[0] != '\0' ? ": " : "", show_member(run, "outcome"),
               show_member(run, "message")[0] != '\0' ? ": " : "", show_member(run, "message"));
-    command_fail(dump->command, err);
+    command_fail(dump->command, &err);
+    return status;
+}
+
+/* The dump is not ours to pause any more: it has ended by itself, or with the run. */
+static int report_over(struct dump *dump, struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct json *run = NULL;
+    enum error_code code = find_status(&dump->find, &run, &err);
+    if (code == ERROR_UNREACHABLE && find_again(&dump->find, END_PATIENCE_MS, &err) == ERROR_NONE)
+        code = find_status(&dump->find, &run, &err);
+    if (code != ERROR_NONE)
+        return command_fail(dump->command, &err);
+    const struct json *seal = seal_of(run, dump->experiment);
+    int status;
+    if (seal != NULL && strcmp(show_member(run, "state"), "ended") != 0)
+        status = print_seal(dump, out, seal);
+    else
+        status = report_ended(dump, out, run);
     json_free(run);
     return status;
 }
@@ -73,27 +120,102 @@ static int report_ended(struct dump *dump, struct output *out, struct error *err
 /* Pause, and the seal; the exit status of the seal. */
 static int finish(struct dump *dump, struct output *out)
 {
-    struct json *seal = NULL;
+    struct json *seal = NULL, *run = NULL;
     struct error err = ERROR_INIT;
+    /* another dump, begun since ours ended by itself, must not be paused */
+    bool over = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) != NULL;
+    json_free(run);
+    if (over)
+        return report_over(dump, out);
     enum error_code code = find_call(&dump->find, "pause", NULL, -1, &seal, &err);
     if (code == ERROR_UNREACHABLE || code == ERROR_STATE)
-        return report_ended(dump, out, &err);
+        return report_over(dump, out);
     if (code != ERROR_NONE)
         return command_fail(dump->command, &err);
-    int status = seal_print(out, &dump->find, seal, dump->as_json ? "kldump.dump/1" : NULL);
+    int status = print_seal(dump, out, seal);
     json_free(seal);
     return status;
 }
+
+/* ---- with a limit and no client ---- */
+
+static void note_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* Waits for one event; true when the dump is still on. */
+static bool is_still_on(struct dump *dump, uint64_t *after)
+{
+    struct json *run = NULL, *events = NULL;
+    bool ended = false;
+    bool on = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) == NULL &&
+              strcmp(show_member(run, "state"), "ended") != 0;
+    json_free(run);
+    if (on && !interrupted && find_events(&dump->find, *after, EVENT_MS, &events, after, &ended, NULL) != ERROR_NONE)
+        on = false;
+    json_free(events);
+    return on;
+}
+
+static int wait_for_limit(struct dump *dump, struct output *out)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = note_interrupt};
+    uint64_t after = 0;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaction(signals[i], &action, NULL);
+    while (!interrupted && is_still_on(dump, &after))
+        ;
+    action.sa_handler = SIG_DFL; /* a second Ctrl-C while it is sealed ends us; the guard seals all the same */
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaction(signals[i], &action, NULL);
+    bool was_interrupted = interrupted != 0;
+    int status = finish(dump, out);
+    return was_interrupted && status == STATUS_DONE ? STATUS_INTERRUPTED : status;
+}
+
+/* ---- before the first byte ---- */
+
+/* Warns when that many tokens do not fit above the level at which the dump is ended for lack of space. */
+static void warn_of_tokens(struct dump *dump)
+{
+    struct error err = ERROR_INIT;
+    struct json *run = NULL;
+    char needed[SIZE_TEXT], level_text[SIZE_TEXT];
+    uint64_t per_token = 0, free_bytes = 0, act = 0, soft = 0;
+    if (dump->tokens == 0 || find_status(&dump->find, &run, NULL) != ERROR_NONE)
+        return;
+    bool known = show_number(run, "costs.bytes_per_prefill_token", &per_token) && per_token > 0 &&
+                 show_number(run, "space.free_bytes", &free_bytes) && show_number(run, "space.act_bytes", &act);
+    show_number(run, "space.soft_bytes", &soft);
+    uint64_t level = soft > act ? soft : act, fit = space_units_left(free_bytes, level, per_token);
+    if (!known)
+        error_set(&err, ERROR_SPACE,
+                  "warning: what a token costs is not known: it cannot be said whether %" PRIu64 " fit", dump->tokens);
+    else if (dump->tokens > fit)
+        error_set(&err, ERROR_SPACE,
+                  "warning: %" PRIu64 " tokens need about %s; only about %" PRIu64 " fit until %s at %s of free space",
+                  dump->tokens, size_text(number_multiply(dump->tokens, per_token), needed), fit,
+                  soft > act ? "dumping is switched off" : "the run is killed", size_text(level, level_text));
+    if (err.message[0] != '\0')
+        command_fail(dump->command, &err);
+    json_free(run);
+}
+
+/* ---- all of it ---- */
 
 static int run_client(struct dump *dump, struct output *out)
 {
     struct error err = ERROR_INIT;
     struct list environment = {0};
     int client_status = 0;
-    bool interrupted = false;
+    bool was_interrupted = false;
     make_environment(dump, &environment);
     output_flush(out, NULL);
-    enum error_code code = spawn_run(dump->client, &environment, &client_status, &interrupted, &err);
+    enum error_code code = spawn_run(dump->client, &environment, &client_status, &was_interrupted, &err);
     list_fini(&environment);
     if (code != ERROR_NONE)
         client_status = command_fail(dump->command, &err);
@@ -102,7 +224,7 @@ static int run_client(struct dump *dump, struct output *out)
         command_fail(dump->command, &err);
     }
     int seal_status = finish(dump, out);
-    if (interrupted && client_status == 0)
+    if (was_interrupted && client_status == 0)
         return STATUS_INTERRUPTED;
     return client_status != 0 ? client_status : seal_status;
 }
@@ -111,11 +233,12 @@ static int dump_run(struct dump *dump, struct output *out)
 {
     struct error err = ERROR_INIT;
     struct json *answer = NULL;
+    warn_of_tokens(dump);
     if (begin(dump, &answer, &err) != ERROR_NONE)
         return command_fail(dump->command, &err);
-    if (dump->client != NULL) {
+    if (dump->client != NULL || has_limit(dump)) {
         json_free(answer);
-        return run_client(dump, out);
+        return dump->client != NULL ? run_client(dump, out) : wait_for_limit(dump, out);
     }
     if (dump->as_json) {
         struct json *line = json_object();
@@ -157,18 +280,52 @@ static bool read_operands(struct dump *dump, const struct command_operands *oper
     return true;
 }
 
+/* A whole number of at least 1. */
+static bool read_count(const struct command *command, const char *option, const char *text, uint64_t *count)
+{
+    struct error err = ERROR_INIT;
+    if (text == NULL)
+        return true;
+    if (number_parse(option, text, JSON_INTEGER_MAX, count, &err) == ERROR_NONE && *count > 0)
+        return true;
+    command_usage_error(command, "%s: '%.60s' is not a number of at least 1, such as 5000", option, text);
+    return false;
+}
+
+static bool read_duration(const struct command *command, const char *option, const char *text, uint64_t least_ms,
+                          uint64_t *ms)
+{
+    struct error err = ERROR_INIT;
+    if (text == NULL)
+        return true;
+    enum error_code code = duration_parse(option, text, ms, &err);
+    if (code == ERROR_NONE && *ms < least_ms)
+        code = error_set(&err, ERROR_BAD_VALUE, "%s: '%.60s' is too short; at least %" PRIu64 "ms", option, text,
+                         least_ms);
+    if (code != ERROR_NONE)
+        command_usage_error(command, "%s", err.message);
+    return code == ERROR_NONE;
+}
+
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
     struct dump dump = {.command = command, .wait_idle_ms = WAIT_IDLE_MS};
-    const char *wait_idle = NULL, *name = NULL;
+    const char *wait_idle = NULL, *name = NULL, *for_time = NULL, *passes = NULL, *tokens = NULL;
     struct error err = ERROR_INIT;
     struct command_operands operands;
-    const struct command_option options[] = {
-        {"json", 0, &dump.as_json, NULL}, {"force", 0, &dump.force, NULL}, {"wait-idle", 0, NULL, &wait_idle}, {0}};
-    if (!command_parse(command, options, argc, argv, 2, &operands) || !read_operands(&dump, &operands, &name))
+    const struct command_option options[] = {{"json", 0, &dump.as_json, NULL},
+                                             {"force", 0, &dump.force, NULL},
+                                             {"wait-idle", 0, NULL, &wait_idle},
+                                             {"for", 0, NULL, &for_time},
+                                             {"passes", 0, NULL, &passes},
+                                             {"tokens", 0, NULL, &tokens},
+                                             {0}};
+    if (!command_parse(command, options, argc, argv, 2, &operands) || !read_operands(&dump, &operands, &name) ||
+        !read_duration(command, "--wait-idle", wait_idle, 0, &dump.wait_idle_ms) ||
+        !read_duration(command, "--for", for_time, 1, &dump.for_ms) ||
+        !read_count(command, "--passes", passes, &dump.passes) ||
+        !read_count(command, "--tokens", tokens, &dump.tokens))
         return STATUS_USAGE;
-    if (wait_idle != NULL && duration_parse("--wait-idle", wait_idle, &dump.wait_idle_ms, &err) != ERROR_NONE)
-        return command_usage_error(command, "%s", err.message);
     enum error_code code = dump.client != NULL ? spawn_check(dump.client[0], &err) : ERROR_NONE;
     if (code == ERROR_NONE)
         code = find_run(name, &dump.find, &err);
@@ -179,22 +336,28 @@ static int run(const struct command *command, struct output *out, int argc, char
 
 const struct command command_dump = {
     .name = "dump",
-    .usage = "dump [RUN] EXP [--force] [--wait-idle TIME] [--json] [-- CLIENT...]",
-    .summary = "dump into experiment EXP, around a client or until 'pause'",
+    .usage = "dump [RUN] EXP [OPTIONS] [-- CLIENT...]",
+    .summary = "dump into experiment EXP: around a client, for a while, or until 'pause'",
     .help = "Examples:\n"
             "  kldumpctl dump t dec -- python3 client.py\n"
-            "  kldumpctl dump t pre\n"
-            "  kldumpctl pause t\n"
+            "  kldumpctl dump t dec --tokens 20000 -- python3 client.py\n"
+            "  kldumpctl dump t two --for 30s\n"
+            "  kldumpctl dump t pre && ./send-requests; kldumpctl pause t\n"
             "\n"
             "With CLIENT: dumping is switched on, CLIENT runs, dumping is switched off and the dump is\n"
             "audited and sealed. CLIENT finds KLDUMP_RUN, KLDUMP_EXP and KLDUMP_URL in its environment.\n"
-            "The exit status is CLIENT's, or 4 when CLIENT did well but the dump is incomplete. Ctrl-C\n"
-            "goes to CLIENT; the dump is sealed all the same.\n"
-            "Without CLIENT: returns as soon as every rank has dumping on.\n"
+            "The exit status is CLIENT's, or 4 when CLIENT did well but the dump is incomplete, or was\n"
+            "switched off before CLIENT was done. Ctrl-C goes to CLIENT; the dump is sealed all the same.\n"
+            "With --for or --passes and no CLIENT: waits for that, and prints the seal. Ctrl-C ends the\n"
+            "dump early; it is sealed.\n"
+            "With none of them: returns as soon as every rank has dumping on.\n"
             "\n"
             "Options:\n"
+            "  --for TIME          switch dumping off after so long\n"
+            "  --passes N          switch dumping off once every rank has done N forward passes\n"
+            "  --tokens N          warn beforehand when N prefill tokens do not fit on the disk\n"
             "  --wait-idle TIME    how long to wait for a server without requests (default: 60s)\n"
             "  --force             begin although the server is busy\n"
-            "  --json              the seal (without CLIENT: the start) as one object\n",
+            "  --json              the seal (with neither CLIENT nor limit: the start) as one object\n",
     .run = run,
 };

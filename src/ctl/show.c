@@ -205,6 +205,22 @@ static bool is_complete(const struct json *seal)
     return json_get_bool(seal, "complete", &complete, NULL) == ERROR_NONE && complete;
 }
 
+const char *show_sealed_early(const struct json *seal)
+{
+    static const struct {
+        const char *by, *text;
+    } reasons[] = {{"soft", "free space was at the soft level"},
+                   {"budget", "the byte budget of the run was used up"},
+                   {"other", "somebody else has switched it off or changed it"},
+                   {"stop", "the run was stopped"},
+                   {"death", "the run has ended"}};
+    const char *by = show_member(seal, "sealed_by");
+    for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
+        if (strcmp(reasons[i].by, by) == 0)
+            return reasons[i].text;
+    return "";
+}
+
 static void show_seals(struct output *out, const struct json *run)
 {
     char text[160];
@@ -280,6 +296,11 @@ void show_seal(struct output *out, const struct json *seal, const char *director
     output_text(out, ": ");
     output_safe(out, complete ? OUTPUT_GREEN : OUTPUT_RED, complete ? "complete" : "incomplete");
     output_format(out, ", %s\n", amounts(seal, text, sizeof text));
+    if (show_sealed_early(seal)[0] != '\0') {
+        output_text(out, "  switched off: ");
+        output_safe(out, OUTPUT_YELLOW, show_sealed_early(seal));
+        output_text(out, "\n");
+    }
     for (const struct json *r = json_first(json_member(seal, "reasons")); r != NULL; r = json_next(r)) {
         output_text(out, "  ");
         output_safe(out, OUTPUT_PLAIN, show_member(r, ""));

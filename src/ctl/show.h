@@ -23,6 +23,10 @@ void show_json(struct output *out, const char *schema, const struct json *run);
 /* The table of `list`. */
 void show_runs(struct output *out, const struct json *runs);
 
+/* Why somebody other than who asked for the dump has switched it off ("free space was at the soft level"); "" when it
+ * was who asked, or is not told. */
+const char *show_sealed_early(const struct json *seal);
+
 /* "dec: complete, 3 steps, 312 files, 1.2 GiB", or incomplete with its reasons below. `directory` may be "". */
 void show_seal(struct output *out, const struct json *seal, const char *directory);
 

@@ -194,6 +194,7 @@ static void keep_seal(struct guard *guard)
     }
     struct guard_seal *seal = &guard->seals[guard->seal_count++];
     *seal = (struct guard_seal){.complete = guard->audit.complete,
+                                .by = guard->run.sealed_by,
                                 .ranks = guard->audit.ranks,
                                 .steps = guard->audit.steps,
                                 .files = guard->audit.files,

@@ -359,6 +359,7 @@ static struct json *seal_result(const struct guard *guard)
     json_set_string(result, "experiment", seal->experiment);
     json_set_string(result, "dir", guard->plan.directory);
     json_set_bool(result, "complete", seal->complete);
+    json_set_string(result, "sealed_by", run_sealed_by_name(seal->by));
     json_set_list(result, "reasons", &seal->reasons);
     json_set_u64(result, "ranks", seal->ranks);
     json_set_u64(result, "steps", seal->steps);

@@ -36,6 +36,7 @@ struct guard_event {
 struct guard_seal {
     char experiment[SERVER_NAME_MAX];
     bool complete;
+    enum run_sealed_by by;
     struct list reasons;
     uint64_t ranks, steps, files, bytes;
 };

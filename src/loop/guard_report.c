@@ -153,6 +153,7 @@ static void add_seals(struct guard *guard, struct json *object)
         struct json *one = json_append_object(array);
         json_set_string(one, "experiment", seal->experiment);
         json_set_bool(one, "complete", seal->complete);
+        json_set_string(one, "sealed_by", run_sealed_by_name(seal->by));
         struct json *reasons = json_set_array(one, "reasons"); /* the first few: the seal's file has them all */
         for (size_t k = 0; k < seal->reasons.count && k < GUARD_SEAL_REASONS; k++)
             json_append_string(reasons, seal->reasons.items[k]);

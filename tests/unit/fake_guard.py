@@ -172,9 +172,9 @@ class Guard(Server):
             self.changed.wait(left)
         return True
 
-    def _seal(self, complete=None):
+    def _seal(self, complete=None, by="pause"):
         complete = self.seal_complete if complete is None else complete
-        seal = {"experiment": self.run["exp"], "complete": complete,
+        seal = {"experiment": self.run["exp"], "complete": complete, "sealed_by": by,
                 "reasons": [] if complete else ["rank 0: dump_index 5 is missing"], "ranks": 1, "steps": 3,
                 "files": 936, "bytes": 5 << 20}
         self.run["seals"].append(seal)
@@ -182,6 +182,12 @@ class Guard(Server):
         self.run["state"] = "armed"
         self._event("sealed", kind="seal")
         return seal
+
+    def seal_by(self, by):
+        """The dump ends by itself."""
+        with self.changed:
+            if self.run["exp"] is not None:
+                self._seal(by=by)
 
     def answer(self, method, params, connection):
         with self.changed:
@@ -196,6 +202,8 @@ class Guard(Server):
         self.run["state"], self.run["exp"] = "dumping", params["experiment"]
         self.holder = connection if params.get("hold") else None
         self._event("dumping", kind="dump")
+        if params.get("for_ms"):
+            self.later(params["for_ms"] / 1000, lambda: self.seal_by("limit"))
         return {"experiment": params["experiment"], "dir": self.run["dir"], "ranks": 1}
 
     def do_pause(self, _params, _connection):

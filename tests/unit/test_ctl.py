@@ -364,6 +364,78 @@ class Doing(Base):
         seal = json.loads(self.ctl("dump", "e6", "--json", "--", "true", status=4)[0])
         self.assertEqual((seal["schema"], seal["experiment"]), ("kldump.dump/1", "e6"))
 
+    def test_dump_with_a_limit(self):
+        guard = self.guard("d")
+        out, _ = self.ctl("dump", "d", "dec", "--for", "200ms")
+        self.assertIn("dec: complete", out)
+        self.assertNotIn("switched off", out)
+        call = next(p for m, p in guard.calls if m == "dump")
+        self.assertEqual((call["hold"], call["for_ms"]), (True, 200))
+        self.assertNotIn("pause", [m for m, _ in guard.calls], "nothing of somebody else is paused")
+        process = self.start("dump", "d", "two", "--passes", "7", "--json")
+        self.until(lambda: guard.run["exp"] == "two")
+        self.assertEqual(guard.calls[-1][1].get("passes", 7), 7)
+        guard.seal_by("limit")
+        seal = json.loads(self.end(process, 0)[0])
+        self.assertEqual((seal["schema"], seal["sealed_by"]), ("kldump.dump/1", "limit"))
+
+    def test_dump_with_a_limit_that_is_interrupted(self):
+        guard = self.guard("d")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("dump", "d", "e%d" % number, "--for", "1h")
+            self.until(lambda: guard.run["exp"] == "e%d" % number and guard.calls[-1][0] == "events")
+            process.send_signal(number)
+            out, _ = self.end(process, 130)
+            self.assertIn("e%d: complete" % number, out)
+        for timer in guard.timers:
+            timer.cancel()
+
+    def test_dump_that_ends_before_its_client(self):
+        guard = self.guard("d")
+        for by, status, text in (("limit", 0, ""), ("soft", 4, "free space was at the soft level"),
+                                 ("budget", 4, "byte budget"), ("other", 4, "somebody else")):
+            process = self.start("dump", "d", by, "--", "/bin/sh", "-c", "echo up; exec sleep 0.5")
+            self.assertEqual(process.stdout.readline(), "up\n")
+            guard.seal_by(by)
+            out, _ = self.end(process, status)
+            self.assertIn(by + ": complete", out)
+            self.assertIn(text, out)
+            self.assertEqual("switched off" in out, text != "")
+
+    def test_limit_and_the_end_of_the_run(self):
+        guard = self.guard("d")
+        process = self.start("dump", "d", "dec", "--passes", "5")
+        self.until(lambda: guard.run["exp"] == "dec")
+        with guard.changed:
+            guard._seal(complete=False, by="death")
+        guard.end("floor", 83, "killed at the floor")
+        out, _ = self.end(process, 4)
+        self.assertIn("dec: incomplete", out)
+
+    def test_tokens(self):
+        guard = self.guard("d")  # 279 GiB above the kill level, 256 KiB each
+        _, err = self.ctl("dump", "d", "a", "--tokens", "1000000")
+        self.assertEqual(err, "")
+        self.ctl("pause")
+        _, err = self.ctl("dump", "d", "b", "--tokens", "2000000")
+        self.assertIn("warning: 2000000 tokens need about 500.0 GiB; only about 1116001 fit until the run is killed at "
+                      "21.0 GiB", err)
+        self.ctl("pause")
+        guard.run["space"]["soft_bytes"] = 150 << 30
+        _, err = self.ctl("dump", "d", "c", "--tokens", "1000000")
+        self.assertIn("only about 600001 fit until dumping is switched off at 150.0 GiB", err)
+        self.ctl("pause")
+        del guard.run["costs"]
+        _, err = self.ctl("dump", "d", "d", "--tokens", "1")
+        self.assertIn("is not known", err)
+
+    def test_limits_that_are_none(self):
+        for arguments in (["--for", "5"], ["--for", "0s"], ["--for", "-1s"], ["--for", "1e3s"], ["--passes", "0"],
+                          ["--passes", "-1"], ["--passes", "1.5"], ["--tokens", "0"], ["--tokens", "1k"],
+                          ["--passes", "99999999999999999"]):
+            _, err = self.ctl("dump", "d", "e", *arguments, status=2)
+            self.assertIn(arguments[0] + ": '" + arguments[1] + "'", err)
+
     def test_client_that_is_not_there(self):
         guard = self.guard("d")
         self.assertIn("in no folder of PATH", self.ctl("dump", "x", "--", "no-such-client", status=127)[1])
