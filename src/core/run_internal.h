@@ -23,6 +23,7 @@ enum run_script {
     VERIFY_AFTER,
     VERIFY_FLUSH,
     VERIFY_CHECK,
+    VERIFY_SILENT, /* a question got no answer at all: the server's end may follow, and say why */
     /* armed: at rest; an unsafe dump of somebody else goes off */
     ARMED_WATCH,
     ARMED_DISABLE,

@@ -17,6 +17,7 @@ static const uint64_t look_ms = 500;          /* listener, while loading */
 static const uint64_t poll_ms = 250;          /* health, while warming */
 static const uint64_t settle_ms = 100;        /* counters and idleness, while verifying */
 static const uint64_t clean_limit_ms = 30000; /* for the end of the first launch */
+static const uint64_t silent_ms = 3000;       /* from no answer to the server's end, where that is why */
 static const uint64_t idle_limit_ms = 60000;  /* for foreign requests to end, for the flush to succeed */
 
 static void limit_from_now(struct run_context *c, uint64_t ms)
@@ -114,14 +115,24 @@ void run_start_listener(struct run_context *c)
     }
 }
 
+static void unproven(struct run_context *c, const char *setting)
+{
+    c->run->judgement.verdict = SERVER_FAILED;
+    text_copy(c->run->judgement.setting, sizeof c->run->judgement.setting, setting);
+    text_copy(c->run->judgement.text, sizeof c->run->judgement.text, c->run->message);
+    run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
+}
+
 static bool start_timed_out(struct run_context *c)
 {
     struct run *run = c->run;
     if (c->now_ns < run->launched_ns + run->settings.start_timeout_ms * RUN_MS)
         return false;
-    run_message(c, "not ready after %llu s (--start-timeout): it is %s%s%s",
+    run_message(c, "not ready after %llu s (--start-timeout): it is %s%s%s%s%s%s",
                 (unsigned long long)(run->settings.start_timeout_ms / 1000), run_state_name(run->state),
-                run->stage[0] != '\0' ? ", last seen: " : "", run->stage);
+                run->waiting && run->question == SERVER_STATE ? ", and the dumper does not answer" : "",
+                run->stage[0] != '\0' ? ", last seen: " : "", run->stage,
+                run->cause[0] != '\0' ? "; its log says: " : "", run->cause);
     run_end_fail(c, RUN_OUTCOME_START_TIMEOUT);
     return true;
 }
@@ -147,6 +158,10 @@ void run_start_tick(struct run_context *c)
     struct run *run = c->run;
     if (start_timed_out(c) || cannot_be_cleaned(c) || run->waiting || c->now_ns < run->retry_ns)
         return;
+    if (run->step == VERIFY_SILENT) {
+        unproven(c, "control channel");
+        return;
+    }
     for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++)
         if (repeated[i].step == run->step) {
             run_ask(c, run->step, repeated[i].question, "");
@@ -155,14 +170,6 @@ void run_start_tick(struct run_context *c)
 }
 
 /* ---- warming ---- */
-
-static void unproven(struct run_context *c, const char *setting)
-{
-    c->run->judgement.verdict = SERVER_FAILED;
-    text_copy(c->run->judgement.setting, sizeof c->run->judgement.setting, setting);
-    text_copy(c->run->judgement.text, sizeof c->run->judgement.text, c->run->message);
-    run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
-}
 
 static bool nothing_written(const struct server_answer *answer)
 {
@@ -178,6 +185,8 @@ void run_start_answer_warming(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
+    if (!answer->ok)
+        text_copy(run->stage, sizeof run->stage, answer->problem);
     if (run->step == WARM_HEALTH) {
         if (answer->ok)
             run_ask(c, WARM_STATE, SERVER_STATE, "");
@@ -235,6 +244,8 @@ static void idle(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     bool is_idle = answer->ok && (!answer->load_known || answer->requests == 0);
     if (!is_idle && !past_limit(c)) {
+        if (!answer->ok)
+            text_copy(c->run->stage, sizeof c->run->stage, answer->problem);
         run_retry(c, settle_ms);
         return;
     }
@@ -318,8 +329,13 @@ void run_start_answer_verifying(struct run_context *c)
     if (!run_answers(c))
         return;
     if (!answer->ok && run->step != VERIFY_FLUSH && run->step != VERIFY_IDLE) {
-        run_message(c, "%s", answer->problem);
-        unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
+        run_message(c, "%s%s%s", answer->problem, run->cause[0] != '\0' ? "; its log says: " : "", run->cause);
+        if (answer->http_status != 0) {
+            unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
+            return;
+        }
+        run->step = VERIFY_SILENT;
+        run_retry(c, silent_ms);
         return;
     }
     if (answer->question == SERVER_STATE && was_reset(c))

@@ -195,6 +195,42 @@ static void test_question_that_was_frozen(void **state)
     assert_int_equal(world.reply_code, ERROR_SERVER);
 }
 
+static void reach_the_probe(void)
+{
+    run_world_reach(&world, RUN_VERIFYING);
+    while (world.run.question != SERVER_PROBE)
+        run_world_settle(&world, 1);
+}
+
+/* The connection closes a moment before the server's end is seen: what explains it is waited for. */
+static void test_no_answer_and_then_the_end(void **state)
+{
+    (void)state;
+    for (int ends = 1; ends >= 0; ends--) {
+        reach_the_probe();
+        fail_answer();
+        assert_int_equal(world.run.state, RUN_VERIFYING);
+        if (ends)
+            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXITED, .exit_code = -1, .signal = 9});
+        else
+            run_world_live(&world, 4000);
+        assert_int_equal(world.run.outcome, ends ? RUN_OUTCOME_START_FAILED : RUN_OUTCOME_VERIFY_FAILED);
+    }
+    assert_non_null(strstr(world.run.message, "no answer: time limit"));
+}
+
+/* The start's limit says what was seen last. */
+static void test_start_timeout_says_what_came_instead(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_WARMING);
+    fail_answer();
+    world.mute = true;
+    run_world_live(&world, world.run.settings.start_timeout_ms);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_START_TIMEOUT);
+    assert_non_null(strstr(world.run.message, "last seen: no answer: time limit"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +241,8 @@ int main(void)
         cmocka_unit_test(test_suspend),
         cmocka_unit_test(test_resumed_shifts_what_is_due),
         cmocka_unit_test(test_question_that_was_frozen),
+        cmocka_unit_test(test_no_answer_and_then_the_end),
+        cmocka_unit_test(test_start_timeout_says_what_came_instead),
     };
     return cmocka_run_group_tests_name("run_start", tests, NULL, NULL);
 }
