@@ -1,5 +1,8 @@
 #include "core/server.h"
 
+#include "base/text.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +23,21 @@ static void forget(char *secret)
 void server_command_fini(struct server_command *command)
 {
     free(command->interpreter);
+    free(command->filter);
+    list_fini(&command->choosers);
     free(command->host);
     forget(command->api_key);
     forget(command->generate_key);
     *command = (struct server_command){0};
+}
+
+void server_check_filter(const struct server_command *command, struct server_answer *answer)
+{
+    char expected[sizeof answer->filter];
+    text_clean(command->filter != NULL ? command->filter : "", command->filter != NULL ? strlen(command->filter) : 0,
+               expected, sizeof expected);
+    if (answer->ok && answer->wrong_setting[0] == '\0' && strcmp(answer->filter, expected) != 0)
+        snprintf(answer->wrong_setting, sizeof answer->wrong_setting, "filter is %.70s%s; expected %.70s%s",
+                 answer->filter[0] != '\0' ? answer->filter : "null", strlen(answer->filter) > 70 ? "..." : "",
+                 expected[0] != '\0' ? expected : "null", strlen(expected) > 70 ? "..." : "");
 }

@@ -63,6 +63,7 @@ struct server_answer {
     /* SERVER_STATE */
     uint32_t rank_count;
     struct server_rank rank[SERVER_RANKS_MAX];
+    char filter[256];        /* which tensors are dumped, the same on every rank; "": all; cut when longer */
     char wrong_setting[200]; /* first of our settings that does not hold on some rank, with both values; "" when all
                                 hold */
     /* SERVER_INFO */
@@ -104,7 +105,9 @@ struct server_command {
     char *interpreter; /* the python that CMD uses, or with `is_script` the console script that names it; NULL for a
                           wrapper; owned */
     bool is_script;
-    uint16_t port; /* from the arguments, else the server's default */
+    struct list choosers; /* words in front of the interpreter that decide which one it is (conda run -n x); owned */
+    char *filter;         /* which tensors are dumped, as the server will be told at its start; NULL: all; owned */
+    uint16_t port;        /* from the arguments, else the server's default */
     bool port_given;
     bool https;
     char *host;         /* from the arguments or NULL; owned */
@@ -112,6 +115,10 @@ struct server_command {
     char *generate_key; /* the key that SERVER_PROBE, SERVER_INFO, SERVER_LOAD need, or NULL; owned */
 };
 void server_command_fini(struct server_command *command);
+
+/* Of a SERVER_STATE answer that is ok: a filter other than the one that the server was started with is a wrong setting,
+ * unless another one was found already. */
+void server_check_filter(const struct server_command *command, struct server_answer *answer);
 
 /* The guard's settings that decide how the server is launched. */
 struct server_launch {
@@ -161,10 +168,10 @@ struct server_operations {
     enum error_code (*prepare)(const struct server_command *command, const char *version,
                                const struct server_launch *launch, struct list *argv, struct list *environment,
                                struct list *ret_notes, struct error *err);
-    /* Builds the request; `experiment` for SERVER_ENABLE, `request_id` for SERVER_PROBE, `seed` picks the probe's token
-     * ids. */
-    void (*build)(enum server_question question, const char *experiment, const char *request_id, uint64_t seed,
-                  struct server_request *ret_request);
+    /* Builds the request; `experiment` and `filter` (NULL: none) for SERVER_ENABLE, `request_id` for SERVER_PROBE,
+     * `seed` picks the probe's token ids. */
+    void (*build)(enum server_question question, const char *experiment, const char *filter, const char *request_id,
+                  uint64_t seed, struct server_request *ret_request);
     /* Reads an answer strictly; http_status 0 with `transport_problem` when there was none. Always fills ret_answer. */
     void (*read)(enum server_question question, int http_status, const char *body, size_t length,
                  const char *transport_problem, struct server_answer *ret_answer);

@@ -149,6 +149,8 @@ static void answered(void *argument, const struct transfer_result *result)
     }
     static struct server_answer answer; /* large */
     guard->server->read(guard->question, result->status, result->body, result->length, result->problem, &answer);
+    if (guard->question == SERVER_STATE)
+        server_check_filter(&guard->plan.command, &answer);
     guard_feed(guard,
                &(struct run_event){.kind = RUN_EVENT_ANSWER, .number = guard->question_number, .answer = &answer});
 }
@@ -190,7 +192,8 @@ void guard_server_ask(struct guard *guard, const struct run_effect *effect)
     guard->question_number = effect->number;
     guard->question_older = false;
     struct server_request request;
-    guard->server->build(effect->question, effect->name, effect->name, guard->probe_seed, &request);
+    guard->server->build(effect->question, effect->name, guard->plan.command.filter, effect->name, guard->probe_seed,
+                         &request);
     if (submit(guard, &request) != ERROR_NONE)
         guard->question_broken = true; /* told from the loop: the machine is in the middle of a step */
     server_request_fini(&request);

@@ -75,7 +75,6 @@ static const struct {
     {"config.enable_output_console", JSON_BOOL, "false", false},
     {"config.cleanup_previous", JSON_BOOL, "false", true},
     {"config.include_parallel_rank_in_filename", JSON_BOOL, "false", true},
-    {"config.filter", JSON_NULL, "null", true},
 };
 
 static void show_value(const struct json *value, char *out, size_t size)
@@ -128,6 +127,20 @@ static void check_settings(const struct json *entry, const struct json *first, u
         wrong_setting(answer, rank, "dir", value, "the folder of rank 0");
 }
 
+static void read_filter(const struct json *entry, uint32_t rank, struct server_answer *answer)
+{
+    const struct json *value = json_find(entry, "config.filter");
+    const char *text = "";
+    char shown[sizeof answer->filter];
+    if (value != NULL && json_type(value) != JSON_NULL && json_get_string(value, "", &text, NULL) != ERROR_NONE)
+        wrong_setting(answer, rank, "filter", value, "a text or null");
+    text_clean(text, strlen(text), shown, sizeof shown);
+    if (rank == 0)
+        text_copy(answer->filter, sizeof answer->filter, shown);
+    else if (strcmp(answer->filter, shown) != 0)
+        wrong_setting(answer, rank, "filter", value, "the one of rank 0");
+}
+
 static bool read_state(const struct json *json, struct server_answer *answer)
 {
     struct error err = ERROR_INIT;
@@ -145,6 +158,7 @@ static bool read_state(const struct json *json, struct server_answer *answer)
             return problem(answer, "get_state, rank %u: %s", (unsigned int)rank, err.message);
         text_clean(experiment, strlen(experiment), found->experiment, sizeof found->experiment);
         check_settings(entry, json_first(json), rank, answer);
+        read_filter(entry, rank, answer);
     }
     answer->rank_count = (uint32_t)count;
     return true;

@@ -10,14 +10,16 @@
 
 enum command_form {
     COMMAND_WRAPPER, /* something else, which is hoped to start the server in the end */
-    COMMAND_MODULE,  /* PYTHON ... -m sglang.launch_server ..., also behind env, nice, numactl and the like */
+    COMMAND_MODULE,  /* PYTHON ... -m sglang.launch_server ..., or its file; also behind env, nice, uv run and the like
+                      */
     COMMAND_SCRIPT,  /* sglang serve ... */
 };
 
 struct command_parts {
     enum command_form form;
-    size_t program;   /* position of the python, or of the console script; 0 for a wrapper */
-    size_t arguments; /* position of the server's first argument; 1 for a wrapper */
+    size_t program;    /* position of the python, or of the console script; 0 for a wrapper */
+    size_t arguments;  /* position of the server's first argument; 1 for a wrapper */
+    size_t prefix_end; /* the programs in front of what is run (env, nice ...) end here */
 };
 
 void command_split(const struct list *command, struct command_parts *ret_parts);

@@ -1,5 +1,7 @@
 /* The server's command-line flags that matter here, found the way argparse finds them: "--flag value", "--flag=value",
- * and any prefix that is unique (SGLang 0.5.23's 559 flags decide which are). Pure; any thread. */
+ * and any prefix that is unique in one of the
+ * releases 0.5.12.post1, 0.5.13, 0.5.14 and 0.5.23 (where another release finds it ambiguous, it refuses it itself).
+ * Pure; any thread. */
 #pragma once
 
 #include "base/list.h"
@@ -21,11 +23,21 @@ enum flags_id {
     FLAGS_CUDA_GRAPH_CONFIG,
     FLAGS_CUDA_GRAPH_BACKEND_DECODE,
     FLAGS_CUDA_GRAPH_BACKEND_PREFILL,
+    FLAGS_CUDA_GRAPH_BS,
+    FLAGS_CUDA_GRAPH_BS_DECODE,
+    FLAGS_CUDA_GRAPH_BS_PREFILL,
+    FLAGS_CUDA_GRAPH_MAX_BS,
+    FLAGS_CUDA_GRAPH_MAX_BS_DECODE,
+    FLAGS_PIECEWISE_TOKENS,
     FLAGS_ENFORCE_PIECEWISE,
+    FLAGS_ENABLE_PIECEWISE,
+    FLAGS_DEBUG_CUDA_GRAPH,
     FLAGS_ENABLE_TORCH_COMPILE,
     FLAGS_TENSOR_DUMP_FOLDER,
     FLAGS_TENSOR_DUMP_LAYERS,
     FLAGS_TENSOR_DUMP_INPUT,
+    FLAGS_TENSOR_DUMP_INJECT,
+    FLAGS_USE_RAY,
     FLAGS_GRPC_MODE,
     FLAGS_SMG_GRPC_MODE,
     FLAGS_ENCODER_ONLY,

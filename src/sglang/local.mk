@@ -4,10 +4,13 @@ libsglang_a_SOURCES = \
     src/sglang/answers.c src/sglang/answers.h \
     src/sglang/command.c src/sglang/command.h \
     src/sglang/dump_name.c src/sglang/dump_name.h \
+    src/sglang/filter.c src/sglang/filter.h \
+    src/sglang/filter_pattern.c src/sglang/filter_pattern.h \
     src/sglang/flags.c src/sglang/flags.h \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
     src/sglang/needs.h \
+    src/sglang/prefix.c src/sglang/prefix.h \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \
     src/sglang/questions.c src/sglang/questions.h \

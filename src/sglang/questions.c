@@ -46,8 +46,8 @@ static void fill_probe(struct json *body, const char *request_id, uint64_t seed)
     json_set_bool(body, "stream", false);
 }
 
-void questions_build(enum server_question question, const char *experiment, const char *request_id, uint64_t seed,
-                     struct server_request *ret_request)
+void questions_build(enum server_question question, const char *experiment, const char *filter, const char *request_id,
+                     uint64_t seed, struct server_request *ret_request)
 {
     struct json *body = json_object();
     ret_request->method = routes[question].method;
@@ -57,7 +57,10 @@ void questions_build(enum server_question question, const char *experiment, cons
     case SERVER_ENABLE: /* one call sets all, so that no pass can fall between; null means no filter */
         json_set_bool(body, "enable", true);
         json_set_string(body, "exp_name", experiment);
-        json_set_null(body, "filter");
+        if (filter != NULL)
+            json_set_string(body, "filter", filter);
+        else
+            json_set_null(body, "filter");
         break;
     case SERVER_DISABLE:
         json_set_bool(body, "enable", false);

@@ -8,6 +8,6 @@
 #include <stdint.h>
 
 /* As `build` and `build_older` of struct server_operations. */
-void questions_build(enum server_question question, const char *experiment, const char *request_id, uint64_t seed,
-                     struct server_request *ret_request);
+void questions_build(enum server_question question, const char *experiment, const char *filter, const char *request_id,
+                     uint64_t seed, struct server_request *ret_request);
 bool questions_build_older(enum server_question question, struct server_request *ret_request);

@@ -1,10 +1,13 @@
 #include "sglang/settings.h"
 
 #include "base/buffer.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "json/json.h"
 #include "sglang/command.h"
+#include "sglang/filter.h"
 #include "sglang/flags.h"
+#include "sglang/prefix.h"
 #include "sglang/versions.h"
 
 #include <stdio.h>
@@ -17,7 +20,8 @@ enum fine {
     FINE_SAME,    /* exactly our value */
     FINE_FALSE,   /* anything that the dumper reads as false: all but "1" and "true" */
     FINE_TRUE,    /* only what the dumper reads as true: "yes" and "on" are silently false */
-    FINE_UNSET,   /* no value at all */
+    FINE_FILTER,  /* a filter of the checked grammar */
+    FINE_INTEGER, /* what Python's int() reads; anything else ends the schedulers */
     FINE_NO,      /* a "no" of the server's own environment: false, 0, no, n */
     FINE_REPLACED /* any: ours replaces it, nothing is lost */
 };
@@ -35,9 +39,10 @@ static const struct environment_row {
     {"DUMPER_ENABLE", SOURCE_VALUE, "0", FINE_FALSE,
      "from the start it would record graph capture, warm-up and health probes; `kldumpctl dump` switches it on"},
     {"DUMPER_SERVER_PORT", SOURCE_VALUE, "reuse", FINE_SAME,
-     "without a control channel at load there are no hooks, and a port of its own is open to everybody"},
+     "it must be exactly that: without it there are no hooks, a number opens a port to everybody, and any other word "
+     "ends the schedulers while they load"},
     {"DUMPER_NON_INTRUSIVE_MODE", SOURCE_VALUE, "all", FINE_SAME,
-     "any other mode writes neither hidden states nor logits"},
+     "core writes neither hidden states nor logits, off writes nothing, and any other word is taken for core"},
     {"DUMPER_DIR", SOURCE_DIRECTORY, NULL, FINE_SAME,
      "dumps go to the folder that is watched; choose it with --dir and unset the variable"},
     {"DUMPER_EXP_NAME", SOURCE_EXPERIMENT, NULL, FINE_SAME,
@@ -46,8 +51,9 @@ static const struct environment_row {
      "a line with sample values for each tensor is slow and private"},
     {"DUMPER_ENABLE_OUTPUT_FILE", SOURCE_VALUE, NULL, FINE_TRUE, "without files there is no dump"},
     {"DUMPER_ENABLE_VALUE", SOURCE_VALUE, NULL, FINE_TRUE, "without values nothing at all is written"},
-    {"DUMPER_FILTER", SOURCE_VALUE, NULL, FINE_UNSET,
-     "a filter is run as code inside the forward pass, and hides what the proofs need"},
+    {"DUMPER_FILTER", SOURCE_VALUE, NULL, FINE_FILTER, "it is run as code inside the forward pass"},
+    {"DUMPER_COLLECTIVE_TIMEOUT", SOURCE_VALUE, NULL, FINE_INTEGER,
+     "the dumper reads it with int(): another text ends the schedulers while they load"},
     {"DUMPER_CLEANUP_PREVIOUS", SOURCE_VALUE, NULL, FINE_FALSE, "it deletes the dumps of other runs"},
     {"DUMPER_INCLUDE_PARALLEL_RANK_IN_FILENAME", SOURCE_VALUE, NULL, FINE_FALSE,
      "the rank is in the file name already"},
@@ -60,7 +66,7 @@ enum { ENVIRONMENT_ROWS = sizeof environment_rows / sizeof environment_rows[0] }
 
 /* Names that the dumper reads and that are left to the user. */
 static const char *const known_names[] = {"DUMPER_ENABLE_GRAD", "DUMPER_ENABLE_MODEL_VALUE", "DUMPER_ENABLE_MODEL_GRAD",
-                                          "DUMPER_COLLECTIVE_TIMEOUT", "DUMPER_SOURCE_PATCHER_CONFIG"};
+                                          "DUMPER_SOURCE_PATCHER_CONFIG"};
 
 static bool is_disabled(const char *value)
 {
@@ -103,13 +109,24 @@ static const struct argument_row {
      "a replayed graph calls no hook"},
     {FLAGS_CUDA_GRAPH_CONFIG, is_graphs_off, "backend \"disabled\" for decode and prefill",
      "it wins over every other graph flag, and a replayed graph calls no hook"},
+    {FLAGS_CUDA_GRAPH_BS, NULL, "this flag left out", "a list of graph sizes asks for graphs, which call no hook"},
+    {FLAGS_CUDA_GRAPH_BS_DECODE, NULL, "this flag left out",
+     "a list of graph sizes asks for graphs, which call no hook"},
+    {FLAGS_CUDA_GRAPH_BS_PREFILL, NULL, "this flag left out",
+     "a list of graph sizes asks for graphs, which call no hook"},
+    {FLAGS_PIECEWISE_TOKENS, NULL, "this flag left out", "a list of graph sizes asks for graphs, which call no hook"},
     {FLAGS_ENFORCE_PIECEWISE, NULL, "this flag left out", "a replayed graph calls no hook"},
+    {FLAGS_ENABLE_PIECEWISE, NULL, "this flag left out", "a replayed graph calls no hook"},
+    {FLAGS_DEBUG_CUDA_GRAPH, NULL, "this flag left out", "it sends every pass through the graphs"},
     {FLAGS_ENABLE_TORCH_COMPILE, NULL, "this flag left out",
      "compiled code calls no hook, and on a CPU it ignores disabled graphs"},
     {FLAGS_TENSOR_DUMP_FOLDER, NULL, "this flag left out",
      "it is another, older dumper that writes every pass from the start and cannot be switched off"},
     {FLAGS_TENSOR_DUMP_LAYERS, NULL, "this flag left out", "it belongs to another, older dumper"},
     {FLAGS_TENSOR_DUMP_INPUT, NULL, "this flag left out", "it belongs to another, older dumper"},
+    {FLAGS_TENSOR_DUMP_INJECT, NULL, "this flag left out", "it belongs to another, older dumper"},
+    {FLAGS_USE_RAY, NULL, "this flag left out",
+     "the schedulers would be children of Ray, not of kldump: they could be neither watched nor killed"},
     {FLAGS_GRPC_MODE, NULL, "this flag left out", "the dumper is controlled through the HTTP server"},
     {FLAGS_SMG_GRPC_MODE, NULL, "this flag left out", "the dumper is controlled through the HTTP server"},
     {FLAGS_ENCODER_ONLY, NULL, "this flag left out", "there is neither prefill nor decode in an encoder"},
@@ -126,6 +143,8 @@ static const struct note_row {
     {FLAGS_TWO_BATCH_OVERLAP, "layers may run without their hooks: verification decides"},
     {FLAGS_PDMUX, "passes may run without their hooks: verification decides"},
     {FLAGS_CONFIG, "settings in the file are not read by kldump: verification decides"},
+    {FLAGS_CUDA_GRAPH_MAX_BS, "has no effect: graphs are off"},
+    {FLAGS_CUDA_GRAPH_MAX_BS_DECODE, "has no effect: graphs are off"},
 };
 
 /* Far beyond any dump of one pass, and small enough for time.sleep (SGLang 0.5.23: 300 s, then the server is ended). */
@@ -150,6 +169,15 @@ static bool is_environment_no(const char *value)
     return false;
 }
 
+/* Blanks around and a sign are allowed, as in Python. */
+static bool is_integer(const char *value)
+{
+    const char *digits = value + strspn(value, " \t\n\r\f\v");
+    digits += *digits == '-' || *digits == '+' ? 1 : 0;
+    size_t length = strspn(digits, "0123456789");
+    return length > 0 && length < 19 && is_blank(digits + length);
+}
+
 static bool is_fine(enum fine fine, const char *value, const char *ours)
 {
     if (is_blank(value))
@@ -161,8 +189,10 @@ static bool is_fine(enum fine fine, const char *value, const char *ours)
         return !is_dumper_true(value);
     case FINE_TRUE:
         return is_dumper_true(value);
-    case FINE_UNSET:
-        return false;
+    case FINE_FILTER: /* has its own check: filter.h */
+        return true;
+    case FINE_INTEGER:
+        return is_integer(value);
     case FINE_NO:
         return is_environment_no(value);
     case FINE_REPLACED:
@@ -186,19 +216,48 @@ static const char *our_value(const struct environment_row *row, const struct ser
     return row->value;
 }
 
+/* Why this value is refused, where it is another reason than the row's. */
+static const char *reason_of(const struct environment_row *row, const char *value)
+{
+    bool leaves = strchr(value, '/') != NULL || strcmp(value, ".") == 0 || strcmp(value, "..") == 0;
+    if (row->source == SOURCE_EXPERIMENT && leaves)
+        return "it leaves the folder that is watched; `kldumpctl dump RUN EXP` names each experiment";
+    return row->reason;
+}
+
 static enum error_code check_variable(const char *name, const char *value, const struct server_launch *launch,
                                       struct error *err)
 {
     for (size_t i = 0; i < ENVIRONMENT_ROWS; i++) {
         const struct environment_row *row = &environment_rows[i];
         const char *ours = our_value(row, launch);
-        if (strcmp(row->name, name) != 0 || is_fine(row->fine, value, ours))
+        if (strcmp(row->name, name) != 0)
             continue;
+        if (row->fine == FINE_FILTER && !is_blank(value))
+            return filter_check(value, err);
+        if (is_fine(row->fine, value, ours))
+            return ERROR_NONE;
         char shown[128];
         const char *wanted = ours != NULL ? ours : row->fine == FINE_TRUE ? "1" : row->fine == FINE_FALSE ? "0" : "";
+        if (row->fine == FINE_INTEGER)
+            wanted = "60";
         return error_set(err, ERROR_SETTINGS, "%s=%s contradicts %s%s%s: %s", name,
                          text_clean(value, strlen(value), shown, sizeof shown), wanted[0] != '\0' ? name : "leaving it",
-                         wanted[0] != '\0' ? "=" : " unset", wanted, row->reason);
+                         wanted[0] != '\0' ? "=" : " unset", wanted, reason_of(row, value));
+    }
+    return ERROR_NONE;
+}
+
+/* "env -i" and "env -u NAME" in front of the server: what we set would not reach it. */
+static enum error_code check_drops(const struct list *argv, const struct command_parts *parts,
+                                   const struct server_launch *launch, struct error *err)
+{
+    for (size_t i = 0; i < ENVIRONMENT_ROWS; i++) {
+        const struct environment_row *row = &environment_rows[i];
+        if (our_value(row, launch) != NULL && prefix_drops(argv, parts->prefix_end, row->name))
+            return error_set(err, ERROR_SETTINGS,
+                             "env in CMD takes %s away, which contradicts %s=%s: %s; leave -i and -u out", row->name,
+                             row->name, our_value(row, launch), row->reason);
     }
     return ERROR_NONE;
 }
@@ -208,7 +267,7 @@ static enum error_code check_environment(const struct list *argv, const struct c
                                          const struct list *environment, const struct server_launch *launch,
                                          struct error *err)
 {
-    for (size_t i = 0; i < environment->count + parts->program; i++) {
+    for (size_t i = 0; i < environment->count + parts->prefix_end; i++) {
         const char *item = i < environment->count ? environment->items[i] : argv->items[i - environment->count];
         size_t length = strcspn(item, "=");
         char name[64];
@@ -219,7 +278,7 @@ static enum error_code check_environment(const struct list *argv, const struct c
         if (code != ERROR_NONE)
             return code;
     }
-    return ERROR_NONE;
+    return check_drops(argv, parts, launch, err);
 }
 
 static enum error_code check_arguments(const struct list *argv, size_t from, struct error *err)
@@ -235,7 +294,9 @@ static enum error_code check_arguments(const struct list *argv, size_t from, str
                          value[0] != '\0' ? " " : "", text_clean(value, strlen(value), shown, sizeof shown), row->ours,
                          row->reason);
     }
-    if (flags_find(argv, from, FLAGS_DP_SIZE, &found) && found.value != NULL && strcmp(found.value, "1") != 0 &&
+    uint64_t replicas;
+    if (flags_find(argv, from, FLAGS_DP_SIZE, &found) && found.value != NULL &&
+        !(number_parse("", found.value, UINT32_MAX, &replicas, NULL) == ERROR_NONE && replicas == 1) &&
         !flags_find(argv, from, FLAGS_ENABLE_DP_ATTENTION, &attention))
         return error_set(err, ERROR_SETTINGS,
                          "--dp-size %s contradicts --dp-size 1: replicas write files of the same names over each "
@@ -320,7 +381,7 @@ enum error_code settings_prepare(const struct server_command *command, const cha
         return code;
     command_split(argv, &parts);
     if (command->is_wrapper)
-        parts = (struct command_parts){COMMAND_WRAPPER, 0, 1};
+        parts = (struct command_parts){.form = COMMAND_WRAPPER, .arguments = 1, .prefix_end = prefix_end(argv, 0)};
     code = check_environment(argv, &parts, environment, launch, err);
     if (code == ERROR_NONE && parts.form != COMMAND_WRAPPER) /* a wrapper's own flags may mean anything */
         code = check_arguments(argv, parts.arguments, err);
@@ -334,6 +395,10 @@ enum error_code settings_prepare(const struct server_command *command, const cha
                         spelling->from.major, spelling->from.minor, spelling->from.patch);
     }
     note_names(environment, ret_notes);
+    if (command->filter != NULL)
+        list_add_format(ret_notes, "kept DUMPER_FILTER=%s: dumps hold only what it lets through", command->filter);
+    if (prefix_holds_output(argv, parts.prefix_end))
+        list_add(ret_notes, "conda run holds the server's output back until it ends: add --no-capture-output");
     for (size_t i = 0; i < sizeof note_rows / sizeof note_rows[0]; i++)
         if (parts.form != COMMAND_WRAPPER && flags_find(argv, parts.arguments, note_rows[i].flag, &found))
             list_add_format(ret_notes, "%s: %s", flags_name(note_rows[i].flag), note_rows[i].text);

@@ -11,7 +11,8 @@
 const struct versions_number versions_oldest = {0, 5, 10};
 
 /* Oldest first. Up to 0.5.9 prefill graphs were opt-in and the dumper had no hooks. 0.5.10 turned prefill graphs on by
- * default under a flag of their own; 0.5.14 gave each phase a flag; 0.5.20 removed the piecewise spelling (exit 2). */
+ * default under a flag of their own, and so it was in 0.5.13.post1; 0.5.14 gave each phase a flag and kept the old ones
+ * up to 0.5.18; 0.5.20 removed the piecewise spelling (exit 2). */
 static const struct versions_spelling spellings[] = {
     {{0, 5, 10}, "--disable-cuda-graph", "--disable-piecewise-cuda-graph"},
     {{0, 5, 14}, "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph"},

@@ -61,7 +61,7 @@ static void test_questions(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct server_request request = {0};
-        questions_build(rows[i].question, "dec", "rid", 1, &request);
+        questions_build(rows[i].question, "dec", NULL, "rid", 1, &request);
         assert_string_equal(request.method, rows[i].method);
         assert_string_equal(request.path, rows[i].path);
         assert_string_equal(request.body.data, rows[i].body);
@@ -72,6 +72,29 @@ static void test_questions(void **state)
             server_request_fini(&request);
         }
     }
+}
+
+static void test_filter(void **state)
+{
+    (void)state;
+    struct server_request request = {0};
+    char filter[] = "name == 'x'";
+    struct server_command command = {.filter = filter};
+    struct server_answer seen = {.ok = true};
+    questions_build(SERVER_ENABLE, "dec", filter, NULL, 1, &request);
+    assert_string_equal(request.body.data, "{\"enable\":true,\"exp_name\":\"dec\",\"filter\":\"name == 'x'\"}");
+    server_request_fini(&request);
+    snprintf(seen.filter, sizeof seen.filter, "%s", filter);
+    server_check_filter(&command, &seen);
+    assert_string_equal(seen.wrong_setting, "");
+    seen.filter[0] = '\0';
+    server_check_filter(&command, &seen);
+    assert_string_equal(seen.wrong_setting, "filter is null; expected name == 'x'");
+    seen = (struct server_answer){.ok = true, .filter = "False"};
+    server_check_filter(&(struct server_command){0}, &seen);
+    assert_string_equal(seen.wrong_setting, "filter is False; expected null");
+    server_check_filter(&command, &seen); /* the first one stays */
+    assert_string_equal(seen.wrong_setting, "filter is False; expected null");
 }
 
 static void test_probe_question(void **state)
@@ -86,7 +109,7 @@ static void test_probe_question(void **state)
         const char *rid = NULL;
         uint64_t value = 0;
         bool yes = false;
-        questions_build(SERVER_PROBE, NULL, "kldump-1", seed, &request);
+        questions_build(SERVER_PROBE, NULL, NULL, "kldump-1", seed, &request);
         assert_string_equal(request.path, "/generate");
         assert_int_equal(json_parse(request.body.data, request.body.length, 65536, 8, &json, NULL), ERROR_NONE);
         assert_int_equal(json_get_string(json, "rid", &rid, NULL), ERROR_NONE);
@@ -247,7 +270,8 @@ static void test_wrong_settings(void **state)
         {"\"cleanup_previous\":", NULL},
         {"\"include_parallel_rank_in_filename\":true", "include_parallel_rank_in_filename is true"},
         {"\"include_parallel_rank_in_filename\":", NULL},
-        {"\"filter\":\"layer_id < 3\"", "filter is \"layer_id < 3\""},
+        {"\"filter\":\"layer_id in [0]\"", NULL},
+        {"\"filter\":7", "filter is 7 on rank 0; expected a text or null"},
         {"\"filter\":", NULL},
         {"\"dir\":null", "dir is null"},
         {"\"dir\":\"dumps\"", "dir is \"dumps\" on rank 0; expected an absolute path"},
@@ -456,11 +480,17 @@ static void test_huge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_questions),     cmocka_unit_test(test_probe_question),
-        cmocka_unit_test(test_real_state),    cmocka_unit_test(test_real_answers),
-        cmocka_unit_test(test_real_refusals), cmocka_unit_test(test_wrong_settings),
-        cmocka_unit_test(test_info),          cmocka_unit_test(test_load),
-        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_cut_and_damaged),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_probe_question),
+        cmocka_unit_test(test_filter),
+        cmocka_unit_test(test_real_state),
+        cmocka_unit_test(test_real_answers),
+        cmocka_unit_test(test_real_refusals),
+        cmocka_unit_test(test_wrong_settings),
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_cut_and_damaged),
         cmocka_unit_test(test_huge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

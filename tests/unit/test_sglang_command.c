@@ -73,6 +73,10 @@ static void test_spellings(void **state)
         {"0.5.10.post1", "--disable-cuda-graph", "--disable-piecewise-cuda-graph", false},
         {"0.5.11", "--disable-cuda-graph", "--disable-piecewise-cuda-graph", false},
         {"0.5.12.post1", "--disable-cuda-graph", "--disable-piecewise-cuda-graph", false},
+        {"0.5.13", "--disable-cuda-graph", "--disable-piecewise-cuda-graph", false},
+        {"0.5.13.post1", "--disable-cuda-graph", "--disable-piecewise-cuda-graph", false},
+        {"0.5.18", "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph", false},
+        {"0.5.20", "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph", false},
         {"0.5.14", "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph", false},
         {"0.5.16", "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph", false},
         {"0.5.23", "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph", false},
@@ -109,6 +113,9 @@ static void test_flags(void **state)
         const char *value;
     } rows[] = {
         {"--port 1", FLAGS_PORT, true, "1"},
+        {"--cuda-graph-bs-decode 1", FLAGS_CUDA_GRAPH_BS, false, NULL},
+        {"--cuda-graph-backend-decode full", FLAGS_CUDA_GRAPH_BS, false, NULL},
+        {"--cuda-graph-max-bs-decode 1", FLAGS_CUDA_GRAPH_MAX_BS, false, NULL},
         {"--port=2", FLAGS_PORT, true, "2"},
         {"--po 3", FLAGS_PORT, true, "3"},
         {"--p 3", FLAGS_PORT, false, NULL},
@@ -162,6 +169,18 @@ static void test_forms(void **state)
         {"nice sglang serve m", COMMAND_SCRIPT, 1, 3},
         {"python3 /opt/x/bin/sglang serve m", COMMAND_MODULE, 0, 3},
         {"python3 /src/python/sglang/launch_server.py --x", COMMAND_MODULE, 0, 2},
+        {"python3 launch_server.py --x", COMMAND_MODULE, 0, 2},
+        {"python3 -m sglang.cli.main serve m", COMMAND_MODULE, 0, 4},
+        {"python3 -m sglang.cli.main version", COMMAND_WRAPPER, 0, 1},
+        {"uv run --frozen python -m sglang.launch_server", COMMAND_MODULE, 3, 6},
+        {"uv run sglang serve m", COMMAND_SCRIPT, 2, 4},
+        {"conda run -n x python -m sglang.launch_server", COMMAND_MODULE, 4, 7},
+        {"taskset -c 0-3 timeout 9h stdbuf -oL python3 -m sglang.launch_server", COMMAND_MODULE, 7, 10},
+        {"nsys profile -o r python3 -m sglang.launch_server", COMMAND_MODULE, 4, 7},
+        {"torchrun --nproc-per-node 2 -m sglang.launch_server", COMMAND_WRAPPER, 0, 1},
+        {"python3 - -m sglang.launch_server", COMMAND_WRAPPER, 0, 1},
+        {"python3 my_launch_server.py", COMMAND_WRAPPER, 0, 1},
+        {"bash -c python3", COMMAND_WRAPPER, 0, 1},
         {"sglang version", COMMAND_WRAPPER, 0, 1},
         {"sglang", COMMAND_WRAPPER, 0, 1},
         {"python3 -m sglang.bench_serving", COMMAND_WRAPPER, 0, 1},
@@ -216,6 +235,18 @@ static void test_read(void **state)
         {"nice srun python3 -m sglang.launch_server", ERROR_SETTINGS, "srun", false, 0, false, NULL, NULL, NULL},
         {"nerdctl run x", ERROR_SETTINGS, "nerdctl", false, 0, false, NULL, NULL, NULL},
         {"doas sglang serve", ERROR_SETTINGS, "doas", false, 0, false, NULL, NULL, NULL},
+        {"env A=b nice -n 3 ssh host x", ERROR_SETTINGS, "CMD runs ssh", false, 0, false, NULL, NULL, NULL},
+        {"timeout -s INT 9 /usr/bin/sudo x", ERROR_SETTINGS, "CMD runs sudo", false, 0, false, NULL, NULL, NULL},
+        {"./x.sh docker python3 -m sglang.launch_server", ERROR_SETTINGS, "docker", false, 0, false, NULL, NULL, NULL},
+        {"systemd-run --user sglang serve", ERROR_SETTINGS, "systemd-run", false, 0, false, NULL, NULL, NULL},
+        {"systemd-run --user --scope sglang serve", ERROR_NONE, NULL, false, 30000, false, NULL, NULL, NULL},
+        {"tmux new -d x", ERROR_SETTINGS, "tmux", false, 0, false, NULL, NULL, NULL},
+        {"DUMPER_DIR=/x python3 -m sglang.launch_server", ERROR_SETTINGS, "write env DUMPER_DIR=...", false, 0, false,
+         NULL, NULL, NULL},
+        {"./a=b/serve.sh docker", ERROR_NONE, NULL, true, 30000, false, NULL, NULL, NULL},
+        {"env A=b ./serve.sh --port 7", ERROR_NONE, NULL, true, 7, false, NULL, NULL, NULL},
+        {"sglang serve --host 0.0.0.0 --ssl-certfile c --ssl-ca-certs a", ERROR_NONE, NULL, false, 30000, true,
+         "0.0.0.0", NULL, NULL},
         {"sglang serve --model-path docker", ERROR_NONE, NULL, false, 30000, false, NULL, NULL, NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -240,15 +271,83 @@ static void test_read(void **state)
     }
 }
 
+static void test_shell_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shell, *option, *line, *outside; /* NULL: taken */
+    } rows[] = {
+        {"bash", "-c", "ssh host python3 -m sglang.launch_server", "ssh"},
+        {"/bin/sh", "-c", "cd /x && exec docker run img 'python3 -m sglang.launch_server'", "docker"},
+        {"bash", "-lc", "A=b nice -n 3 sudo -E sglang serve", "sudo"},
+        {"zsh", "-c", "(srun sglang serve)", "srun"},
+        {"bash", "-c", "if true; then ssh host sglang serve; fi", "ssh"},
+        {"bash", "-c", "docker ps; python3 -m sglang.launch_server --host ssh", NULL},
+        {"bash", "-c", "ssh host hostname | cat; exec sglang serve", NULL},
+        {"bash", "-c", "python3 -m sglang.launch_server", NULL},
+        {"bash", "-c", "", NULL},
+        {"bash", "-x", "ssh host sglang serve", NULL}, /* a script of that name */
+        {"bash", "--norc", "-c", NULL},
+        {"fish", "-c", "ssh host sglang serve", NULL}, /* not known to be a shell */
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct list list = {NULL, 0}, environment = {NULL, 0};
+        struct server_command command = {0};
+        struct error err = ERROR_INIT;
+        list_add(&list, rows[i].shell);
+        list_add(&list, rows[i].option);
+        list_add(&list, rows[i].line);
+        enum error_code code = command_read(&list, &environment, &command, &err);
+        if (code != (rows[i].outside != NULL ? ERROR_SETTINGS : ERROR_NONE) ||
+            (rows[i].outside != NULL && strstr(err.message, rows[i].outside) == NULL))
+            fail_msg("%s: code %d, %s", rows[i].line, (int)code, err.message);
+        server_command_fini(&command);
+        list_fini(&list);
+    }
+}
+
+static void test_filter(void **state)
+{
+    (void)state;
+    static const char *const rows[][3] = {
+        {"sglang serve", "DUMPER_FILTER=True", "True"},
+        {"sglang serve", "DUMPER_FILTER= ", NULL},
+        {"sglang serve", "A=b", NULL},
+        {"env DUMPER_FILTER=False sglang serve", "DUMPER_FILTER=True", "False"},
+        {"env DUMPER_FILTER= sglang serve", "DUMPER_FILTER=True", NULL},
+        {"nice env DUMPER_FILTER=False ./serve.sh", "A=b", "False"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct list list = words(rows[i][0]), environment = {NULL, 0};
+        struct server_command command = {0};
+        list_add(&environment, rows[i][1]);
+        assert_int_equal(command_read(&list, &environment, &command, NULL), ERROR_NONE);
+        if (rows[i][2] == NULL)
+            assert_null(command.filter);
+        else
+            assert_string_equal(command.filter, rows[i][2]);
+        server_command_fini(&command);
+        list_fini(&environment);
+        list_fini(&list);
+    }
+}
+
 static void test_version_query(void **state)
 {
     (void)state;
     static const struct {
-        const char *line, *program;
+        const char *line, *program; /* how it begins */
         size_t count;
     } rows[] = {
-        {"env A=b /x/python3 -m sglang.launch_server", "/x/python3", 3},
-        {"sglang serve", "python3", 5},
+        {"/x/python3 -m sglang.launch_server", "/x/python3 -c", 3},
+        {"nice -n 3 /x/python3 -m sglang.launch_server", "/x/python3 -c", 3},
+        {"env A=b /x/python3 -m sglang.launch_server", "env A=b /x/python3 -c", 5},
+        {"nice conda run -n x numactl -N 0 python -m sglang.launch_server", "conda run -n x python -c", 7},
+        {"uv run --with a sglang serve", "uv run --with a python3 -c", 9},
+        {"uv run --what a python -m sglang.launch_server", "uv run --what a python -c", 7},
+        {"nsys profile -o r python3 -m sglang.launch_server", "python3 -c", 3},
+        {"env A=b nsys profile python3 -m sglang.launch_server", "env A=b nsys profile python3 -c", 7},
+        {"sglang serve", "python3 -c", 5},
         {"./serve.sh", NULL, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -257,8 +356,12 @@ static void test_version_query(void **state)
         assert_int_equal(command_read(&list, &environment, &command, NULL), ERROR_NONE);
         command_version_query(&command, &query);
         assert_int_equal(query.count, rows[i].count);
-        if (rows[i].program != NULL)
-            assert_string_equal(query.items[0], rows[i].program);
+        if (rows[i].program != NULL) {
+            struct list begin = words(rows[i].program);
+            for (size_t k = 0; k < begin.count; k++)
+                assert_string_equal(query.items[k], begin.items[k]);
+            list_fini(&begin);
+        }
         server_command_fini(&command);
         list_fini(&query);
         list_fini(&list);
@@ -278,6 +381,8 @@ static void test_redact(void **state)
         {"sglang serve --api-key --api-key", "sglang serve --api-key ***"},
         {"sglang serve --api-key --api-key tail", "sglang serve --api-key *** tail"},
         {"sglang serve --api-key", "sglang serve --api-key"},
+        {"env HF_TOKEN=K WANDB_API_KEY=K A=b sglang serve", "env HF_TOKEN=*** WANDB_API_KEY=*** A=b sglang serve"},
+        {"python3 -m sglang.launch_server --ssl-keyfile-p=K", "python3 -m sglang.launch_server --ssl-keyfile-p=***"},
         {"sglang serve --port 1", "sglang serve --port 1"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -290,9 +395,13 @@ static void test_redact(void **state)
     }
     struct list list = {NULL, 0}, redacted = {NULL, 0};
     list_add(&list, "bash");
-    list_add(&list, "exec sglang serve --api-key K1 --admin-api-key=K2 --port 1");
+    list_add(
+        &list,
+        "HF_TOKEN='K 0' exec sglang serve --api-key K1 --admin-api-key=K2 --ssl-keyfile-password \"K 3\" --port 1");
     command_redact(&list, &redacted);
-    assert_words(&redacted, "bash exec sglang serve --api-key *** --admin-api-key=*** --port 1");
+    assert_words(&redacted,
+                 "bash HF_TOKEN=*** exec sglang serve --api-key *** --admin-api-key=*** --ssl-keyfile-password *** "
+                 "--port 1");
     list_fini(&redacted);
     list_fini(&list);
 }
@@ -300,9 +409,9 @@ static void test_redact(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_versions), cmocka_unit_test(test_spellings), cmocka_unit_test(test_flags),
-        cmocka_unit_test(test_forms),    cmocka_unit_test(test_read),      cmocka_unit_test(test_version_query),
-        cmocka_unit_test(test_redact),
+        cmocka_unit_test(test_versions), cmocka_unit_test(test_spellings),   cmocka_unit_test(test_flags),
+        cmocka_unit_test(test_forms),    cmocka_unit_test(test_read),        cmocka_unit_test(test_version_query),
+        cmocka_unit_test(test_redact),   cmocka_unit_test(test_shell_lines), cmocka_unit_test(test_filter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,12 @@ static void test_spelling_by_version(void **state)
     assert_int_equal(prepare(&world, plain, NULL, "0.5.12.post1"), ERROR_NONE);
     assert_tail(&world.argv, "m --disable-cuda-graph --disable-piecewise-cuda-graph --watchdog-timeout 86400");
     finish(&world);
+    assert_int_equal(prepare(&world, plain, NULL, "0.5.13.post1"), ERROR_NONE);
+    assert_tail(&world.argv, "m --disable-cuda-graph --disable-piecewise-cuda-graph --watchdog-timeout 86400");
+    finish(&world);
+    assert_int_equal(prepare(&world, plain, NULL, "0.5.18"), ERROR_NONE);
+    assert_tail(&world.argv, "m --disable-decode-cuda-graph --disable-prefill-cuda-graph --watchdog-timeout 86400");
+    finish(&world);
     assert_int_equal(prepare(&world, "sglang serve m", NULL, ""), ERROR_NONE);
     assert_tail(&world.argv, "m --disable-decode-cuda-graph --disable-prefill-cuda-graph --watchdog-timeout 86400");
     assert_true(has_note(&world, "the SGLang version is not known"));
@@ -144,7 +150,17 @@ static void test_variables(void **state)
         {"DUMPER_ENABLE_VALUE=true", NULL},
         {"DUMPER_ENABLE_VALUE=0", "DUMPER_ENABLE_VALUE=0 contradicts DUMPER_ENABLE_VALUE=1"},
         {"DUMPER_FILTER=", NULL},
-        {"DUMPER_FILTER=layer_id < 2", "DUMPER_FILTER=layer_id < 2 contradicts leaving it unset"},
+        {"DUMPER_FILTER= ", NULL},
+        {"DUMPER_FILTER=layer_id in [0]", NULL},
+        {"DUMPER_FILTER=layer_id < 2", "DUMPER_FILTER=layer_id < 2 is refused at character 10"},
+        {"DUMPER_COLLECTIVE_TIMEOUT= 60 ", NULL},
+        {"DUMPER_COLLECTIVE_TIMEOUT=1.5", "DUMPER_COLLECTIVE_TIMEOUT=1.5 contradicts DUMPER_COLLECTIVE_TIMEOUT=60"},
+        {"DUMPER_COLLECTIVE_TIMEOUT=abc", "ends the schedulers"},
+        {"DUMPER_EXP_NAME=../up", "it leaves the folder"},
+        {"DUMPER_EXP_NAME=..", "it leaves the folder"},
+        {"DUMPER_SERVER_PORT=reuse ", "DUMPER_SERVER_PORT=reuse  contradicts DUMPER_SERVER_PORT=reuse"},
+        {"DUMPER_NON_INTRUSIVE_MODE=everything", "is taken for core"},
+        {"DUMPER_ENABLE= 1", NULL}, /* not trimmed: false */
         {"DUMPER_CLEANUP_PREVIOUS=0", NULL},
         {"DUMPER_CLEANUP_PREVIOUS=1", "DUMPER_CLEANUP_PREVIOUS=1 contradicts DUMPER_CLEANUP_PREVIOUS=0"},
         {"DUMPER_INCLUDE_PARALLEL_RANK_IN_FILENAME=1", "DUMPER_INCLUDE_PARALLEL_RANK_IN_FILENAME=1"},
@@ -179,6 +195,37 @@ static void test_assignment_in_front(void **state)
     finish(&world);
     assert_int_equal(prepare(&world, "env CUDA_VISIBLE_DEVICES=0 python3 -m sglang.launch_server", NULL, ""),
                      ERROR_NONE);
+    finish(&world);
+    static const char *const rows[][2] = {
+        {"env DUMPER_ENABLE=1 ./serve.sh", "DUMPER_ENABLE=1 contradicts"},
+        {"nice env DUMPER_FILTER=step==1 sglang serve", "DUMPER_FILTER=step==1"},
+        {"env -i python3 -m sglang.launch_server", "takes DUMPER_ENABLE away"},
+        {"nice -n 5 env -u DUMPER_DIR sglang serve", "takes DUMPER_DIR away"},
+        {"env --unset=TMPDIR ./serve.sh", "takes TMPDIR away"},
+        {"env -u HOME -i ./serve.sh", "leave -i and -u out"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (prepare(&world, rows[i][0], NULL, "") != ERROR_SETTINGS || strstr(world.err.message, rows[i][1]) == NULL)
+            fail_msg("%s: %s", rows[i][0], world.err.message);
+        finish(&world);
+    }
+    assert_int_equal(prepare(&world, "env -u http_proxy ./serve.sh -i", NULL, ""), ERROR_NONE);
+    finish(&world);
+}
+
+static void test_filter_and_output(void **state)
+{
+    (void)state;
+    struct world world;
+    assert_int_equal(prepare(&world, plain, "DUMPER_FILTER=layer_id in [0]", "0.5.23"), ERROR_NONE);
+    assert_true(has_note(&world, "kept DUMPER_FILTER=layer_id in [0]"));
+    assert_string_equal(list_environment_get(&world.environment, "DUMPER_FILTER"), "layer_id in [0]");
+    finish(&world);
+    assert_int_equal(prepare(&world, "conda run -n x sglang serve m", NULL, "0.5.23"), ERROR_NONE);
+    assert_true(has_note(&world, "--no-capture-output"));
+    finish(&world);
+    assert_int_equal(prepare(&world, "conda run --no-capture-output -n x sglang serve m", NULL, "0.5.23"), ERROR_NONE);
+    assert_false(has_note(&world, "--no-capture-output"));
     finish(&world);
 }
 
@@ -223,6 +270,19 @@ static void test_arguments(void **state)
         {"--debug-tensor-dump-output-folder /x", "--debug-tensor-dump-output-folder /x", NULL},
         {"--debug-tensor-dump-layers 1", "--debug-tensor-dump-layers 1", NULL},
         {"--debug-tensor-dump-inp f", "--debug-tensor-dump-input-file f", NULL},
+        {"--debug-tensor-dump-inject f", "--debug-tensor-dump-inject f", NULL},
+        {"--cuda-graph-bs 1", "--cuda-graph-bs 1 contradicts", NULL},
+        {"--cuda-graph-bs-decode 1 2 4", "--cuda-graph-bs-decode 1 contradicts", NULL},
+        {"--cuda-graph-bs-p=8", "--cuda-graph-bs-prefill 8", NULL},
+        {"--piecewise-cuda-graph-tokens 4", "--piecewise-cuda-graph-tokens 4", NULL},
+        {"--enable-piecewise-cuda-graph", "--enable-piecewise-cuda-graph contradicts", NULL},
+        {"--debug-cuda-graph", "--debug-cuda-graph contradicts", NULL},
+        {"--cuda-graph-max-bs 8", NULL, "--cuda-graph-max-bs: has no effect"},
+        {"--cuda-graph-max-bs-decode 8", NULL, "--cuda-graph-max-bs-decode: has no effect"},
+        {"--use-ray", "children of Ray", NULL},
+        {"--dp-size 01", NULL, NULL},
+        {"--dp-size=", "--dp-size  contradicts", NULL},
+        {"--attn-dp-size 2 --tp-size 2", NULL, NULL},
         {"--grpc-mode", "--grpc-mode", NULL},
         {"--smg-grpc-mode", "--smg-grpc-mode", NULL},
         {"--encoder-only", "--encoder-only", NULL},
@@ -276,9 +336,13 @@ static void test_wrapper(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forced),    cmocka_unit_test(test_spelling_by_version),
-        cmocka_unit_test(test_variables), cmocka_unit_test(test_assignment_in_front),
-        cmocka_unit_test(test_names),     cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_spelling_by_version),
+        cmocka_unit_test(test_variables),
+        cmocka_unit_test(test_assignment_in_front),
+        cmocka_unit_test(test_filter_and_output),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_wrapper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
