@@ -62,6 +62,7 @@ void guard_feed(struct guard *guard, const struct run_event *event)
     guard_server_turn(guard);
     guard_check_turn(guard);
     guard_launch_turn(guard);
+    guard_survey_follow(guard);
     if (guard->run.state != before)
         guard_report_record(guard);
     if (guard->run.state != before || effects.count > 0)

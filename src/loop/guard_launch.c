@@ -40,6 +40,7 @@ static void tell_exited(struct guard *guard)
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
     char text[512];
+    guard_space_settle(guard);
     bool again = respell(guard, code, text, sizeof text);
     if (!again)
         guard->server->explain_exit(code, signal, guard->run.cause, text, sizeof text);
@@ -60,9 +61,12 @@ static void drained(bool complete, void *user)
 static void on_message(struct guard *guard, const struct keeper_message *message)
 {
     char text[256];
-    if (message->kind == KEEPER_EXITED || message->kind == KEEPER_GONE)
+    bool lost = message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE;
+    if (message->kind == KEEPER_GONE)
+        guard->gone_ns = clock_now_ns(); /* before anything that takes time */
+    if (lost || (message->kind == KEEPER_GONE && !guard->exit_pending))
         guard_space_settle(guard);
-    if (message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE)
+    if (lost)
         guard_feed(guard, &(struct run_event){
                               .kind = RUN_EVENT_KEEPER_LOST,
                               .text = "the guard had been stopped for too long; the keeper killed everything"});
@@ -82,7 +86,6 @@ static void on_message(struct guard *guard, const struct keeper_message *message
         output_drain(guard->output, drain_ms, drained, guard);
         break;
     case KEEPER_GONE:
-        guard->gone_ns = clock_now_ns();
         if (guard->exit_pending)
             guard->gone_pending = true;
         else

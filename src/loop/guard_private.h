@@ -9,6 +9,7 @@
 #include "loop/control.h"
 #include "loop/guard.h"
 #include "loop/output.h"
+#include "loop/survey.h"
 #include "loop/transfers.h"
 #include "loop/watcher.h"
 #include "sys/keeper.h"
@@ -153,8 +154,14 @@ struct guard {
     bool record_due;
     uint64_t record_ms; /* when it was handed over last */
     bool floor_told, dropped_told;
+    uint64_t floor_ms;           /* when a kill at the floor was noticed; 0: none yet */
     enum space_level space_told; /* the machine knows of it */
-    char problem_told[2][256];   /* the latest failure of `sink` and `dump_sink` that was told */
+    struct survey *survey;
+    char surveyed[SERVER_NAME_MAX];     /* the dump that the survey looks at; "" none */
+    char space_lost[256];               /* DIR is not the folder any more that is watched; "" */
+    bool space_read_only;               /* an own write said so; figures need not */
+    uint64_t own_failures, own_copy_ms; /* of `dump_sink`: seen so far; last copy of the record */
+    char problem_told[2][256];          /* the latest failure of `sink` and `dump_sink` that was told */
 
     struct list last_lines; /* the newest lines of the server, for a start that fails */
 };
@@ -229,10 +236,20 @@ enum error_code guard_space_refuse_small(const struct guard_plan *plan, const st
 /* guard_space.c: the watcher. */
 enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct error *err);
 void guard_space_settle(
-    struct guard *guard);                   /* before an end is told: a kill at the floor that caused it comes first */
-void guard_space_turn(struct guard *guard); /* twice a second: history, and a level that no look could tell */
+    struct guard *guard);                    /* before an end is told: a kill at the floor that caused it comes first */
+void guard_space_level(struct guard *guard); /* tells the machine a level that it does not know yet */
+void guard_space_turn(struct guard *guard);  /* twice a second: history, and a level that no look could tell */
 void guard_space_stop(struct guard *guard);
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot); /* zero before the start */
+
+/* guard_survey.c: what the run writes, and what becomes of our own writes beside it. */
+enum error_code guard_survey_start(struct guard *guard, struct error *err);
+void guard_survey_follow(struct guard *guard); /* a dump has been opened or sealed */
+void guard_survey_turn(struct guard *guard);   /* twice a second */
+/* What went of the disk and how much of it this run wrote, for people; waits so long for a fresh count. */
+void guard_survey_share(struct guard *guard, uint64_t free_bytes, char *ret_text, size_t size);
+bool guard_survey_counts(struct guard *guard, uint64_t limit_ms); /* a count that was asked for is still awaited */
+void guard_survey_close(struct guard *guard);
 
 /* guard_server.c: questions over HTTP, the listener, the server's output. */
 void guard_server_ask(struct guard *guard, const struct run_effect *effect);

@@ -3,6 +3,7 @@
 #include "loop/guard_private.h"
 #include "base/number.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "loop/clock.h"
 #include "sys/space.h"
 
@@ -10,6 +11,7 @@
 
 /* A reading is due at least each second. */
 static const uint64_t blind_after_ns = 3000000000;
+static const uint64_t count_limit_ms = 300; /* for the last count of what the run wrote */
 
 static void read_space(void *context, struct space_reading *ret_reading)
 {
@@ -36,28 +38,35 @@ static void tell_floor(struct guard *guard, const struct watcher_snapshot *snaps
 {
     const struct guard_plan *plan = &guard->plan;
     const struct space_reading *reading = &snapshot->pulled_by;
-    char free_text[SIZE_TEXT], act[SIZE_TEXT], floor[SIZE_TEXT], rate[SIZE_TEXT], gone[SIZE_TEXT], line[512];
-    uint64_t start = plan->free_at_start_bytes, now = space_free(reading);
+    char free_text[SIZE_TEXT], act[SIZE_TEXT], floor[SIZE_TEXT], rate[SIZE_TEXT], share[160], line[768];
+    uint64_t now = space_free(reading);
+    guard->floor_told = true;
+    guard_survey_share(guard, now, share, sizeof share);
     if (now > snapshot->act_bytes)
         snprintf(line, sizeof line,
-                 "%llu inodes free on %s, kill level %llu (floor %llu); %llu went since the start of the run",
+                 "%llu inodes free on %s, kill level %llu (floor %llu); %llu went since the start of the run; %s",
                  (unsigned long long)reading->free_inodes, plan->directory, (unsigned long long)snapshot->act_inodes,
                  (unsigned long long)plan->floor_inodes,
-                 (unsigned long long)number_subtract(plan->free_inodes, reading->free_inodes));
+                 (unsigned long long)number_subtract(plan->free_inodes, reading->free_inodes), share);
     else
-        snprintf(line, sizeof line,
-                 "%s free on %s, kill level %s (floor %s), shrinking by %s/s; %s went since the start of the run",
+        snprintf(line, sizeof line, "%s free on %s, kill level %s (floor %s), shrinking by %s/s; %s",
                  size_text(now, free_text), plan->directory, size_text(snapshot->act_bytes, act),
-                 size_text(plan->floor_bytes, floor), size_text(snapshot->latest.rate_bytes_per_s, rate),
-                 size_text(number_subtract(start, now), gone));
+                 size_text(plan->floor_bytes, floor), size_text(snapshot->latest.rate_bytes_per_s, rate), share);
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_FLOOR, .text = line});
 }
 
+/* Once the order is given there is time to count who wrote how much, before it is told; never before it. */
 static void tell_order(struct guard *guard, const struct watcher_snapshot *snapshot)
 {
     if ((!snapshot->pulled && !snapshot->pull_failed) || guard->floor_told)
         return;
-    guard->floor_told = true;
+    bool first = guard->floor_ms == 0;
+    if (first && guard->survey != NULL)
+        survey_ask(guard->survey);
+    if (first)
+        guard->floor_ms = clock_now_ms();
+    if (snapshot->pulled && guard_survey_counts(guard, 0) && clock_now_ms() - guard->floor_ms < count_limit_ms)
+        return;
     tell_floor(guard, snapshot);
 }
 
@@ -68,6 +77,10 @@ void guard_space_settle(struct guard *guard)
         return;
     watcher_settled(guard->watcher, &snapshot);
     tell_order(guard, &snapshot);
+    if (guard->floor_ms == 0 || guard->floor_told)
+        return;
+    guard_survey_counts(guard, count_limit_ms);
+    tell_floor(guard, &snapshot);
 }
 
 /* ---- levels above the floor ---- */
@@ -76,7 +89,9 @@ static void describe_blind(const struct guard *guard, const struct watcher_snaps
                            size_t size)
 {
     double seconds = (double)snapshot->reading_age_ns / 1e9;
-    if (snapshot->blocked_ns > blind_after_ns)
+    if (guard->space_lost[0] != '\0')
+        text_copy(ret_text, size, guard->space_lost);
+    else if (snapshot->blocked_ns > blind_after_ns)
         snprintf(ret_text, size, "the filesystem of %s does not answer: no reading of its free space for %.1f s",
                  guard->plan.directory, seconds);
     else
@@ -95,7 +110,7 @@ static void describe_level(const struct guard *guard, const struct watcher_snaps
     size_text(plan->soft_bytes, soft);
     size_text(plan->floor_bytes, floor);
     size_text(snapshot->latest.rate_bytes_per_s, rate);
-    if (level == SPACE_SOFT && reading->read_only)
+    if (level == SPACE_SOFT && (reading->read_only || guard->space_read_only))
         snprintf(ret_text, size, "the filesystem of %s has become read-only", plan->directory);
     else if (level == SPACE_SOFT)
         snprintf(ret_text, size, "%s free on %s, at or below the soft level %s (floor %s), shrinking by %s/s",
@@ -112,16 +127,23 @@ static void describe_level(const struct guard *guard, const struct watcher_snaps
 static enum space_level level_now(const struct guard *guard, const struct watcher_snapshot *snapshot)
 {
     enum space_level level = snapshot->latest.level;
-    if (snapshot->reading_age_ns > blind_after_ns)
+    if (guard->space_lost[0] != '\0' || snapshot->reading_age_ns > blind_after_ns)
         return SPACE_UNMEASURABLE;
+    if (guard->space_read_only)
+        return SPACE_SOFT;
     if (snapshot->looks == 0 || level == SPACE_UNMEASURABLE || level == SPACE_FLOOR)
         return guard->space_told;
     return level;
 }
 
-static void tell_level(struct guard *guard, const struct watcher_snapshot *snapshot)
+void guard_space_level(struct guard *guard)
 {
+    struct watcher_snapshot now;
+    const struct watcher_snapshot *snapshot = &now;
     char text[512];
+    if (guard->watcher == NULL)
+        return;
+    watcher_get(guard->watcher, &now);
     enum space_level level = level_now(guard, snapshot);
     if (level == guard->space_told)
         return;
@@ -139,7 +161,7 @@ static void changed(void *user)
     struct watcher_snapshot snapshot;
     watcher_get(guard->watcher, &snapshot);
     tell_order(guard, &snapshot);
-    tell_level(guard, &snapshot);
+    guard_space_level(guard);
 }
 
 /* ---- the start ---- */
@@ -158,6 +180,8 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
         options.triggers[count++] = (struct watcher_trigger){watcher_pull_cgroup, &guard->keeper.cgroup.kill_fd};
     options.triggers[count] = (struct watcher_trigger){pull_keeper, &guard->keeper};
     enum error_code code = guard_space_refuse_small(&guard->plan, &options.limits, err);
+    if (code == ERROR_NONE)
+        code = guard_survey_start(guard, err);
     return code == ERROR_NONE ? watcher_start(&guard->loop, &options, &guard->watcher, err) : code;
 }
 
@@ -166,6 +190,7 @@ void guard_space_stop(struct guard *guard)
     if (guard->watcher != NULL)
         watcher_close(guard->watcher, 1000, NULL, NULL);
     guard->watcher = NULL;
+    guard_survey_close(guard);
 }
 
 void guard_space_get(struct guard *guard, struct watcher_snapshot *ret_snapshot)
@@ -198,5 +223,7 @@ void guard_space_turn(struct guard *guard)
         return;
     watcher_get(guard->watcher, &snapshot);
     keep_history(guard, &snapshot);
-    tell_level(guard, &snapshot);
+    tell_order(guard, &snapshot);
+    guard_space_level(guard);
+    guard_survey_turn(guard);
 }

@@ -27,6 +27,9 @@ libloop_a_SOURCES = \
     src/loop/guard_space.c \
     src/loop/guard_space_check.c \
     src/loop/guard_suspend.c \
+    src/loop/guard_survey.c \
     src/loop/output.c src/loop/output.h \
+    src/loop/survey.c src/loop/survey.h \
+    src/loop/survey_look.c src/loop/survey_look.h \
     src/loop/transfers.c src/loop/transfers.h \
     src/loop/watcher.c src/loop/watcher.h

@@ -369,6 +369,7 @@ void watcher_close(struct watcher *watcher, uint64_t limit_ms, void (*closed)(bo
     watcher->stop = true;
     unlock(watcher);
     wake(watcher);
+    uv_update_time(watcher->timer.loop); /* the caller may have worked for long: the limit begins now */
     uv_timer_start(&watcher->timer, on_limit, limit_ms, 0);
 }
 

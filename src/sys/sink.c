@@ -135,6 +135,8 @@ static void sink_finish(struct sink_lane *lane, struct sink_job *job, int system
         target->range.first = target->range.current > older ? target->range.current - older : 0;
     }
     if (system != 0) {
+        if (job->path)
+            lane->state.system = system;
         const char *what = job->path ? job->path : job->target->fd >= 0 ? "to its output" : job->target->log.path;
         sink_count_failure(lane, what, system, job->length - written);
     }
@@ -367,6 +369,8 @@ void sink_get(struct sink *sink, struct sink_state *ret_state)
         sum.failures += lane->state.failures;
         sum.full = sum.full || lane->state.full;
         sum.waiting_bytes += lane->queued_bytes;
+        if (lane->state.system != 0)
+            sum.system = lane->state.system;
         if (lane->state.problem[0])
             text_copy(sum.problem, sizeof sum.problem, lane->state.problem);
         pthread_mutex_unlock(&lane->lock);

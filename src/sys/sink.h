@@ -26,6 +26,7 @@ struct sink_state {
     uint64_t failed_bytes;  /* could not be written */
     uint64_t failures;      /* writes and replacements that failed */
     bool full;              /* one failed by ENOSPC or EDQUOT: a filesystem is full, or a quota used up */
+    int system;             /* errno of the latest failure of a replacement; 0 */
     char problem[256];      /* the latest failure in words; "" */
     size_t waiting_bytes;
 };

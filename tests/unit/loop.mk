@@ -20,6 +20,12 @@ tests_unit_test_loop_watcher_SOURCES = tests/unit/test_loop_watcher.c tests/unit
 tests_unit_test_loop_watcher_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_watcher_LDADD = $(loop_test_LDADD)
 
+check_PROGRAMS += tests/unit/test_loop_survey
+TESTS += tests/unit/test_loop_survey
+tests_unit_test_loop_survey_SOURCES = tests/unit/test_loop_survey.c tests/unit/loop_helper.h
+tests_unit_test_loop_survey_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_survey_LDADD = libloop.a libsys.a libcore.a libbase.a $(UV_LIBS) $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/test_loop_child
 TESTS += tests/unit/test_loop_child
 tests_unit_test_loop_child_SOURCES = tests/unit/test_loop_child.c tests/unit/loop_helper.h
