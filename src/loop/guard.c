@@ -199,12 +199,14 @@ static void init_run(struct guard *guard)
 /* The last lines of a server that did not get to armed, once more, since the lines of its end lie between. */
 static void show_last_lines(struct guard *guard)
 {
-    if (guard->run.was_armed || guard->run.outcome == RUN_OUTCOME_STOPPED || guard->last_lines.count == 0)
+    uint64_t count = guard->line_count;
+    if (guard->run.was_armed || guard->run.outcome == RUN_OUTCOME_STOPPED || count == 0)
         return;
     guard_report_note(guard, RUN_INFO, RUN_NOTE_SERVER, "the server's last lines:");
-    for (size_t i = 0; i < guard->last_lines.count; i++) {
-        char line[600];
-        snprintf(line, sizeof line, "  | %s", guard->last_lines.items[i]);
+    for (uint64_t i = count > GUARD_LAST_LINES ? count - GUARD_LAST_LINES : 0; i < count; i++) {
+        const struct guard_line *kept = &guard->last_lines[i % GUARD_LAST_LINES];
+        char line[sizeof kept->text + 8] = "  | ";
+        text_clean(kept->text, kept->length, line + strlen(line), sizeof line - strlen(line));
         guard_report_note(guard, RUN_INFO, RUN_NOTE_SERVER, line);
     }
 }

@@ -23,7 +23,7 @@
 struct json;
 
 enum { GUARD_EVENTS_MAX = 1000, GUARD_HISTORY_MAX = 360, GUARD_SEALS_MAX = 128, GUARD_SEAL_REASONS = 3 };
-enum { GUARD_SIGNALS = 7 };
+enum { GUARD_SIGNALS = 7, GUARD_LAST_LINES = 12 };
 
 struct guard_event {
     uint64_t number; /* from 1 */
@@ -40,6 +40,12 @@ struct guard_seal {
     enum run_sealed_by by;
     struct list reasons;
     uint64_t ranks, steps, files, bytes;
+};
+
+/* As it came, not ended by NUL. */
+struct guard_line {
+    size_t length;
+    char text[512];
 };
 
 struct guard_space_point {
@@ -163,7 +169,8 @@ struct guard {
     uint64_t own_failures, own_copy_ms; /* of `dump_sink`: seen so far; last copy of the record */
     char problem_told[2][256];          /* the latest failure of `sink` and `dump_sink` that was told */
 
-    struct list last_lines; /* the newest lines of the server, for a start that fails */
+    struct guard_line last_lines[GUARD_LAST_LINES]; /* of the server, a ring, for a start that fails */
+    uint64_t line_count;                            /* so many have come */
 };
 
 /* guard.c */

@@ -318,5 +318,4 @@ void guard_report_fini(struct guard *guard)
     free(guard->events);
     for (size_t i = 0; i < guard->seal_count; i++)
         list_fini(&guard->seals[i].reasons);
-    list_fini(&guard->last_lines);
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ANSWER_MAX = 2 * 1024 * 1024, LAST_LINES = 12 };
+enum { ANSWER_MAX = 2 * 1024 * 1024 };
 static const uint64_t connect_ms = 2000;
 
 /* How long an answer may take. Control calls wait for the pass that is running, and a dump makes passes long. */
@@ -61,26 +61,36 @@ static void take_port(struct guard *guard, const struct server_line *line)
     command->https = line->https;
 }
 
+static void keep_line(struct guard *guard, const char *text, size_t length)
+{
+    struct guard_line *kept = &guard->last_lines[guard->line_count++ % GUARD_LAST_LINES];
+    kept->length = length < sizeof kept->text ? length : sizeof kept->text;
+    memcpy(kept->text, text, kept->length);
+}
+
+/* A server may print gigabytes: no more is done with a line than what somebody may want of it. */
 static void on_line(enum output_stream stream, const char *said, size_t length, void *user)
 {
     (void)stream;
     struct guard *guard = user;
-    char clean[512];
-    char *text = memory_copy_n(said, length);
-    hide(text, guard->plan.command.api_key);
-    hide(text, guard->plan.command.generate_key);
-    text_clean(text, length, clean, sizeof clean);
-    list_add(&guard->last_lines, clean);
-    if (guard->last_lines.count > LAST_LINES)
-        list_remove_first(&guard->last_lines);
+    const struct server_command *command = &guard->plan.command;
+    char *copy = NULL;
+    if (command->api_key != NULL || command->generate_key != NULL) {
+        copy = memory_copy_n(said, length);
+        hide(copy, command->api_key);
+        hide(copy, command->generate_key);
+        said = copy;
+    }
+    if (!guard->run.was_armed)
+        keep_line(guard, said, length);
     struct server_line line;
-    guard->server->read_line(text, length, &line);
+    guard->server->read_line(said, length, &line);
     take_port(guard, &line);
     if (line.kind == SERVER_LINE_UNKNOWN_FLAG)
         text_copy(guard->unknown_flag, sizeof guard->unknown_flag, line.text);
     if (line.kind != SERVER_LINE_NOTHING)
         guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_LINE, .line = &line});
-    free(text);
+    free(copy);
 }
 
 enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err)

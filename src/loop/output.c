@@ -52,10 +52,10 @@ static void end_line(struct stream *stream)
 
 static size_t until_line_end(const char *data, size_t length)
 {
-    size_t i = 0;
-    while (i < length && data[i] != '\n' && data[i] != '\r')
-        i++;
-    return i;
+    const char *feed = memchr(data, '\n', length);
+    size_t line = feed != NULL ? (size_t)(feed - data) : length;
+    const char *carriage = memchr(data, '\r', line);
+    return carriage != NULL ? (size_t)(carriage - data) : line;
 }
 
 static void split(struct stream *stream, const char *data, size_t length)

@@ -171,17 +171,45 @@ static void read_port(const char *line, size_t length, struct server_line *ret_l
     ret_line->https = address > line && address[-1] == 's';
 }
 
+enum { ROWS = sizeof rows / sizeof rows[0], PAIR_BITS = 4096 };
+
+static unsigned pair(const char *at)
+{
+    return ((unsigned)(unsigned char)at[0] << 5 ^ (unsigned char)at[1]) % PAIR_BITS;
+}
+
+/* One pass over the line for all rows, since a server may print gigabytes: where no pattern begins with the two bytes
+ * that stand there, none is looked at. ROWS: no row. */
+static size_t find_row(const char *line, size_t length, const char **ret_found)
+{
+    uint64_t begins[PAIR_BITS / 64] = {0};
+    size_t best = ROWS;
+    for (size_t row = 0; row < ROWS; row++)
+        begins[pair(rows[row].pattern) / 64] |= 1ull << pair(rows[row].pattern) % 64;
+    for (size_t i = 0; i + 1 < length; i++) {
+        if ((begins[pair(line + i) / 64] >> pair(line + i) % 64 & 1) == 0)
+            continue;
+        for (size_t row = 0; row < best; row++) {
+            size_t pattern = strlen(rows[row].pattern);
+            if (pattern > length - i || memcmp(line + i, rows[row].pattern, pattern) != 0)
+                continue;
+            best = row;
+            *ret_found = line + i;
+        }
+    }
+    return best;
+}
+
 void lines_read(const char *line, size_t length, struct server_line *ret_line)
 {
+    const char *found = NULL;
+    size_t row = find_row(line, length, &found);
     *ret_line = (struct server_line){.kind = SERVER_LINE_NOTHING};
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const char *found = find(line, length, rows[i].pattern);
-        if (found != NULL) {
-            fill(&rows[i], line, length, found, ret_line);
-            if (rows[i].detail == DETAIL_PORT)
-                read_port(found, length - (size_t)(found - line), ret_line);
-            return;
-        }
+    if (row < ROWS) {
+        fill(&rows[row], line, length, found, ret_line);
+        if (rows[row].detail == DETAIL_PORT)
+            read_port(found, length - (size_t)(found - line), ret_line);
+        return;
     }
     if (is_exception(line, length)) {
         ret_line->kind = SERVER_LINE_CAUSE;

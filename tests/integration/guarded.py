@@ -10,6 +10,7 @@ import json
 import os
 import pickle
 import re
+import select
 import shutil
 import signal
 import socket
@@ -348,6 +349,7 @@ class Run:
         variables = {**server.environment(), "KLDUMP_STANDIN_FAULTS": faults, **(environment or {})}
         arguments = arguments or ["run", "--name", name, "--dir", self.directory, "--floor", floor, *options, "--", *self.command]
         self.master = self.reader = None
+        self.hung_up = False
         keywords = {"env": place.environment(**variables), "cwd": place.folder}
         argv = [*place.before, str(place.ctl_path), *map(str, arguments)]
         if terminal:
@@ -369,9 +371,17 @@ class Run:
 
     def copy_terminal(self):
         with open(self.output_path, "wb") as own, contextlib.suppress(OSError):
-            while part := os.read(self.master, 65536):
-                own.write(part)
-                own.flush()
+            while not self.hung_up:
+                if select.select([self.master], [], [], 0.05)[0]:
+                    own.write(os.read(self.master, 65536))
+                    own.flush()
+
+    def hang_up(self):
+        """Its window is closed."""
+        self.hung_up = True
+        self.reader.join(5)
+        os.close(self.master)
+        self.master = None
 
     def type(self, text):
         os.write(self.master, text.encode())
