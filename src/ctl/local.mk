@@ -29,6 +29,9 @@ libctl_a_SOURCES = \
     src/ctl/follow.c src/ctl/follow.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
+    src/ctl/screen.c src/ctl/screen.h \
     src/ctl/seal.c src/ctl/seal.h \
     src/ctl/show.c src/ctl/show.h \
-    src/ctl/spawn.c src/ctl/spawn.h
+    src/ctl/spark.c src/ctl/spark.h \
+    src/ctl/spawn.c src/ctl/spawn.h \
+    src/ctl/watch.c src/ctl/watch.h

@@ -117,6 +117,12 @@ static void show_server(struct output *out, const struct json *run)
         output_pair(out, SHOW_LABEL, "Server", OUTPUT_PLAIN, "SGLang %s", version);
 }
 
+static bool is_true(const struct json *json, const char *path)
+{
+    bool value = false;
+    return json_get_bool(json, path, &value, NULL) == ERROR_NONE && value;
+}
+
 static void show_proofs(struct output *out, const struct json *run)
 {
     static const struct {
@@ -130,8 +136,12 @@ static void show_proofs(struct output *out, const struct json *run)
     for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
         if (strcmp(verdict, styles[i].verdict) == 0)
             style = styles[i].style;
-    output_pair(out, SHOW_LABEL, "Proofs", style, "%s%s%s", verdict[0] != '\0' ? verdict : "none yet",
-                text[0] != '\0' ? ": " : "", text);
+    if (is_true(run, "revoked"))
+        output_pair(out, SHOW_LABEL, "Proofs", OUTPUT_RED, "void: %s",
+                    text[0] != '\0' ? text : "a reset has removed the hooks");
+    else
+        output_pair(out, SHOW_LABEL, "Proofs", style, "%s%s%s", verdict[0] != '\0' ? verdict : "none yet",
+                    text[0] != '\0' ? ": " : "", text);
     /* what was proven mostly says it already */
     if (decode[0] != '\0' && strstr(text, "graphs") == NULL && show_number(run, "proofs.ranks", &ranks))
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "decode graphs %s, prefill graphs %s, %" PRIu64 " rank%s",
@@ -140,11 +150,52 @@ static void show_proofs(struct output *out, const struct json *run)
 
 static void show_dump(struct output *out, const struct json *run)
 {
-    const char *experiment = show_member(run, "exp");
+    const char *experiment = show_member(run, "exp"), *disturbance = show_member(run, "disturbance");
     if (experiment[0] != '\0')
-        output_pair(out, SHOW_LABEL, "Dump", OUTPUT_YELLOW, "on: %s/%s", show_member(run, "dir"), experiment);
+        output_pair(out, SHOW_LABEL, "Dump", OUTPUT_YELLOW, "on%s: %s/%s",
+                    is_true(run, "external") ? ", by somebody else" : "", show_member(run, "dir"), experiment);
     else
         output_pair(out, SHOW_LABEL, "Dump", OUTPUT_PLAIN, "off; folder %s", show_member(run, "dir"));
+    if (disturbance[0] != '\0')
+        output_pair(out, SHOW_LABEL, "", OUTPUT_YELLOW, "disturbed: %s", disturbance);
+}
+
+static void show_written(struct output *out, const struct json *run)
+{
+    char a[SIZE_TEXT], b[SIZE_TEXT];
+    uint64_t written = 0, budget = 0;
+    bool has_budget = show_number(run, "space.budget_bytes", &budget) && budget > 0;
+    if (!show_number(run, "space.written_bytes", &written) || (written == 0 && !has_budget))
+        return;
+    output_pair(out, SHOW_LABEL, "Written", has_budget && written >= budget ? OUTPUT_YELLOW : OUTPUT_PLAIN,
+                has_budget ? "%s of dumps, of a budget of %s" : "%s of dumps", size_text(written, a),
+                size_text(budget, b));
+}
+
+static void show_inodes(struct output *out, const struct json *run)
+{
+    char a[COUNT_TEXT], b[COUNT_TEXT], c[COUNT_TEXT];
+    uint64_t left = 0, floor = 0, act = 0;
+    if (!show_number(run, "space.free_inodes", &left) || !show_number(run, "space.floor_inodes", &floor) ||
+        !show_number(run, "space.act_inodes", &act))
+        return;
+    output_pair(out, SHOW_LABEL, "Inodes", left / 2 < act ? OUTPUT_YELLOW : OUTPUT_PLAIN,
+                "%s free; floor %s, killed at %s", count_text(left, a), count_text(floor, b), count_text(act, c));
+}
+
+/* What the level means while the run lives; "" where nothing is amiss. */
+static const char *level_text(const char *level)
+{
+    static const struct {
+        const char *name, *text;
+    } levels[] = {{"warn", "getting low"},
+                  {"soft", "at the soft level: dumping is switched off"},
+                  {"floor", "at the floor: the run is killed"},
+                  {"blind", "cannot be read now"}};
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strcmp(levels[i].name, level) == 0)
+            return levels[i].text;
+    return "";
 }
 
 static void show_rate(struct output *out, const struct json *run)
@@ -160,22 +211,34 @@ static void show_rate(struct output *out, const struct json *run)
         output_pair(out, SHOW_LABEL, "Rate", OUTPUT_PLAIN, "%s/s", size_text(rate, rate_text));
 }
 
-static void show_space(struct output *out, const struct json *run)
+static void show_levels(struct output *out, const struct json *run)
 {
-    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], n[COUNT_TEXT], age_text[DURATION_TEXT];
-    uint64_t free_bytes = 0, floor = 0, act = 0, tokens = 0, per_token = 0, per_pass = 0, files = 0, age = 0;
-    if (!show_number(run, "space.free_bytes", &free_bytes))
-        return;
+    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], d[SIZE_TEXT], age_text[DURATION_TEXT];
+    uint64_t free_bytes = 0, floor = 0, act = 0, soft = 0, age = 0, pending = 0;
+    const char *level = level_text(show_member(run, "space.level"));
+    show_number(run, "space.free_bytes", &free_bytes);
     show_number(run, "space.floor_bytes", &floor);
     show_number(run, "space.act_bytes", &act);
-    output_pair(out, SHOW_LABEL, "Space", free_bytes < act + floor / 4 ? OUTPUT_YELLOW : OUTPUT_PLAIN,
-                has_ended(run) ? "%s were free at the end; floor %s, killed at %s" : "%s free; floor %s, killed at %s",
-                size_text(free_bytes, a), size_text(floor, b), size_text(act, c));
+    bool has_soft = show_number(run, "space.soft_bytes", &soft);
+    bool low = free_bytes < act + floor / 4 || level[0] != '\0';
+    output_pair(out, SHOW_LABEL, "Space", low ? OUTPUT_YELLOW : OUTPUT_PLAIN, "%s %s; floor %s, killed at %s%s%s",
+                size_text(free_bytes, a), has_ended(run) ? "were free at the end" : "free", size_text(floor, b),
+                size_text(act, c), has_soft ? ", dumping off at " : "", has_soft ? size_text(soft, d) : "");
     if (has_ended(run))
         return;
+    if (level[0] != '\0')
+        output_pair(out, SHOW_LABEL, "", OUTPUT_RED, "%s", level);
     if (show_number(run, "space.reading_age_ms", &age) && age > 5000)
         output_pair(out, SHOW_LABEL, "", OUTPUT_RED, "the reading is %s old", duration_text(age, age_text));
-    show_rate(out, run);
+    if (show_number(run, "space.pending_bytes", &pending) && pending > 0)
+        output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "%s of it is spoken for: still in memory, on the way to a disk",
+                    size_text(pending, a));
+}
+
+static void show_tokens(struct output *out, const struct json *run)
+{
+    char a[SIZE_TEXT], n[COUNT_TEXT];
+    uint64_t tokens = 0, per_token = 0, per_pass = 0, files = 0;
     if (show_number(run, "space.tokens_to_floor", &tokens) &&
         show_number(run, "costs.bytes_per_prefill_token", &per_token))
         output_pair(out, SHOW_LABEL, "Tokens", OUTPUT_PLAIN, "about %s prefill tokens still fit, %s each",
@@ -183,6 +246,20 @@ static void show_space(struct output *out, const struct json *run)
     if (show_number(run, "costs.bytes_per_decode_pass", &per_pass) && show_number(run, "costs.files_per_pass", &files))
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "a decode pass costs %s; a pass has up to %s files",
                     size_text(per_pass, a), count_text(files, n));
+}
+
+static void show_space(struct output *out, const struct json *run)
+{
+    uint64_t free_bytes = 0;
+    if (!show_number(run, "space.free_bytes", &free_bytes))
+        return;
+    show_levels(out, run);
+    show_written(out, run);
+    if (has_ended(run))
+        return;
+    show_inodes(out, run);
+    show_rate(out, run);
+    show_tokens(out, run);
 }
 
 /* "3 steps, 312 files, 1.2 GiB" */
@@ -197,12 +274,6 @@ static const char *amounts(const struct json *seal, char *text, size_t size)
              has_steps ? (steps == 1 ? " step, " : " steps, ") : "", count_text(files, f), files == 1 ? "" : "s",
              size_text(bytes, b));
     return text;
-}
-
-static bool is_complete(const struct json *seal)
-{
-    bool complete = false;
-    return json_get_bool(seal, "complete", &complete, NULL) == ERROR_NONE && complete;
 }
 
 const char *show_sealed_early(const struct json *seal)
@@ -226,7 +297,7 @@ static void show_seals(struct output *out, const struct json *run)
     char text[160];
     const char *label = "Seals";
     for (const struct json *s = json_first(json_member(run, "seals")); s != NULL; s = json_next(s), label = "") {
-        bool complete = is_complete(s);
+        bool complete = is_true(s, "complete");
         output_pair(out, SHOW_LABEL, label, complete ? OUTPUT_GREEN : OUTPUT_RED, "%s: %s, %s",
                     show_member(s, "experiment"), complete ? "complete" : "incomplete", amounts(s, text, sizeof text));
         for (const struct json *r = json_first(json_member(s, "reasons")); r != NULL; r = json_next(r))
@@ -291,7 +362,7 @@ void show_runs(struct output *out, const struct json *runs)
 void show_seal(struct output *out, const struct json *seal, const char *directory)
 {
     char text[160];
-    bool complete = is_complete(seal);
+    bool complete = is_true(seal, "complete");
     output_safe(out, OUTPUT_BOLD, show_member(seal, "experiment"));
     output_text(out, ": ");
     output_safe(out, complete ? OUTPUT_GREEN : OUTPUT_RED, complete ? "complete" : "incomplete");

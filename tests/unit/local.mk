@@ -132,10 +132,16 @@ tests_unit_test_cgroup_SOURCES = tests/unit/test_cgroup.c
 tests_unit_test_cgroup_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cgroup_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_spark
+TESTS += tests/unit/test_spark
+tests_unit_test_spark_SOURCES = tests/unit/test_spark.c
+tests_unit_test_spark_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_spark_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
+
 # kldumpctl itself against a guard without a server
-dist_check_SCRIPTS += tests/unit/test_ctl.py tests/unit/test_doctor.py
+dist_check_SCRIPTS += tests/unit/test_ctl.py tests/unit/test_doctor.py tests/unit/test_watch.py
 EXTRA_DIST += tests/unit/fake_guard.py
-TESTS += tests/unit/test_ctl.py tests/unit/test_doctor.py
+TESTS += tests/unit/test_ctl.py tests/unit/test_doctor.py tests/unit/test_watch.py
 check_PROGRAMS += tests/unit/test_systemd
 TESTS += tests/unit/test_systemd
 tests_unit_test_systemd_SOURCES = tests/unit/test_systemd.c

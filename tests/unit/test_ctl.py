@@ -231,6 +231,29 @@ class Reading(Base):
         self.assertEqual(answer["schema"], "kldump.status/1")
         self.assertEqual(answer["runs"][0], run_object("s", guard_pid=answer["runs"][0]["guard_pid"]))
 
+    def test_status_of_what_bounds_a_run(self):
+        guard = self.guard("s", state="dumping", exp="dec", external=True, disturbance="it was switched off in between")
+        space = guard.run["space"]
+        space.update(level="warn", soft_bytes=40 << 30, budget_bytes=10 << 30, written_bytes=3 << 30, pending_bytes=2 << 20,
+                     free_inodes=1234567, floor_inodes=1000, act_inodes=2200, reading_age_ms=7000)
+        out, _ = self.ctl("status", "s")
+        for text in ("on, by somebody else: /dumps/s/dec", "disturbed: it was switched off in between",
+                     "killed at 21.0 GiB, dumping off at 40.0 GiB", "getting low", "the reading is 7.0 s old",
+                     "2.0 MiB of it is spoken for", "3.0 GiB of dumps, of a budget of 10.0 GiB",
+                     "1,234,567 free; floor 1,000, killed at 2,200"):
+            self.assertIn(text, out)
+        guard.run["revoked"] = True
+        guard.run["proofs"]["text"] = "a reset has removed the hooks; start the run anew"
+        space["level"] = "blind"
+        out, _ = self.ctl("status", "s")
+        self.assertIn("void: a reset has removed the hooks", out)
+        self.assertIn("cannot be read now", out)
+        guard.end("budget", 84, "the budget was used up")
+        out, _ = self.ctl("status", "s")
+        self.assertIn("300.0 GiB were free at the end", out)
+        self.assertIn("3.0 GiB of dumps", out)
+        self.assertNotIn("cannot be read now", out)
+
     def test_status_with_members_missing_or_odd(self):
         guard = self.guard("s")
         guard.run = {"name": "s", "state": "armed"}
