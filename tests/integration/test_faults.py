@@ -1,12 +1,14 @@
 """Faults of the stand-in: servers that look healthy and are not, and servers that do not want to end."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
+import urllib.request
 
 import pytest
-from guarded import CTL, GONE_S, PYTHON, SEND, is_alive, wait_for
+from guarded import CTL, GONE_S, PYTHON, SEND, is_alive, title_of, wait_for
 
 TWO_RANKS = ["--tp-size", "2"]
 
@@ -25,6 +27,23 @@ UNPROVEN = [
     ("failing-writes", [], ["DUMPER_DIR"]),
     ("cached-probe", [], ["cache"]),
     ("no-rids", [], ["rids"]),
+    ("filter-drops-all", [], ["filter is \"step == 0\"", "expected null"]),
+    ("filter-drops-all=hidden", [], ["began no file"]),
+    ("reset-hooks=1", [], ["/dumper/reset", "start again"]),
+    ("rank-deaf", TWO_RANKS, ["not every rank has it"]),
+    ("null-answer", [], ["configure", "[null]"]),
+    ("disk-full=53", [], ["DUMPER_DIR", "space"]),
+    ("retract", [], ["2 prefill passes"]),
+    # what an answer of another program looks like
+    ("bad-answer=text:/server_info", [], ["cannot be read"]),
+    ("bad-answer=binary:/dumper/get_state", [], ["UTF-8"]),
+    ("bad-answer=deep:/server_info", [], ["nested deeper"]),
+    ("bad-answer=huge:/server_info", [], ["larger than"]),
+    ("bad-answer=endless:/server_info", [], ["larger than"]),
+    ("bad-answer=redirect:/server_info", [], ["HTTP 307"]),
+    ("bad-answer=status:/dumper/get_state", [], ["HTTP 500"]),
+    ("bad-answer=cut:/server_info", [], ["no answer"]),
+    ("bad-answer=close:/generate", [], ["no answer"]),
 ]
 
 
@@ -39,8 +58,211 @@ def test_hooks_that_cannot_be_proven(place, standin, faults, flags, named):
     assert run.record["run"]["outcome"] == "verify-failed"
 
 
-def test_a_reset_while_verifying(place, standin):
-    place.run(standin, faults="reset-hooks=1").exits_with(82)
+# What is switched on, more flags, what the message must name. Another limit ends these.
+UNREADY = [
+    ("bad-answer=huge:/dumper/get_state", [], ["warming", "larger than"]),
+    ("bad-answer=slow:/dumper/get_state", [], ["warming", "does not answer"]),
+    ("bad-answer=redirect:/health", [], ["warming", "HTTP 307"]),
+    ("bad-answer=text:/v1/loads", [], ["verifying", "cannot be read"]),
+    ("no-address", [], ["does not answer", "no address of this host"]),
+    ("stall-on-dump=1", [], ["verifying"]),
+    ("hang-starting", [], ["warming", "HTTP 503"]),
+]
+
+
+@pytest.mark.parametrize("faults, flags, named", UNREADY, ids=lambda value: value if isinstance(value, str) else "")
+def test_starts_that_reach_their_limit(place, standin, faults, flags, named):
+    output = place.run(standin, faults=faults, flags=flags, options=["--start-timeout", "3s"]).exits_with(81, 30)
+    end = output[output.rindex("start-timeout"):]
+    assert not [word for word in named if word not in end], end
+
+
+@pytest.mark.parametrize("faults, flags, named", [
+    ("watchdog-on-dump=1", [], "--watchdog-timeout"),
+    ("rank-gone=1", TWO_RANKS, "crashed with exit code -9"),
+    ("crash-on-dump=1", [], "RuntimeError: the size of tensor"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_server_that_ends_under_the_probe(place, standin, faults, flags, named):
+    """The end is what is told, not the question that got no answer; the cause is from the log."""
+    output = place.run(standin, faults=faults, flags=flags).exits_with(81)
+    end = output[output.rindex("start-failed"):]
+    assert "signal 9" in end and "likely cause" in end and named in end, end
+
+
+def test_an_answer_that_comes_late(place, standin):
+    """Right after it is ready the server has not counted its requests yet; a pass may be long."""
+    run = place.run(standin, faults="late-loads=3,busy-pass=300").armed()
+    place.ctl("stop", "t", "--now")
+    run.exits_with(0)
+
+
+def second_server(place, standin, port):
+    """Somebody starts another one on our port: that is found after it has loaded, and its warm-up goes to ours."""
+    return place.start([standin.python(place), "-m", "sglang.launch_server", "--model-path", "/m", "--port", port, "--skip-tokenizer-init"],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_second_server_on_our_port_while_verifying(place, standin):
+    """Long passes, so that its warm-up falls into the probe."""
+    run = place.run(standin, environment={"KLDUMP_STANDIN_STEP_MS": "400"}).wait_state("verifying", 20)
+    second = second_server(place, standin, run.status()["port"])
+    output = run.exits_with(82)
+    assert second.wait(20) == 3
+    assert "other clients" in output[output.rindex("verify-failed"):]
+
+
+# ---- what others do while it is armed or dumping
+
+def call(run, method, **body):
+    """Somebody with curl: /dumper/METHOD."""
+    request = urllib.request.Request(f"http://127.0.0.1:{run.status()['port']}/dumper/{method}", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def seal_of(run, experiment):
+    return json.loads((run.directory / f"{experiment}.kldump.json").read_text())
+
+
+def wait_event(run, text, limit=20):
+    return wait_for(lambda: [event for event in run.events() if text in event["text"]], limit, f"an event with '{text}'")[0]
+
+
+def test_what_others_do_to_a_dump(place, standin):
+    """One run; each dump is disturbed in another way, and its seal says how. The run goes on."""
+    run = place.run(standin).armed()
+    disturbances = [("changed", {"exp_name": "elsewhere"}, "changed"), ("off", {"enable": False}, "switched off by somebody else"),
+                    ("filter", {"filter": "'mlp' in name"}, "filter")]
+    for experiment, body, named in disturbances:
+        run.dump(experiment)
+        run.send("--rid", experiment)
+        call(run, "configure", **body)
+        if "enable" not in body:
+            run.send("--rid", f"{experiment}-after")
+        wait_event(run, "setting" if "filter" in body else f"dump {experiment}")
+        if run.status()["state"] == "dumping":
+            place.ctl("pause", "t", status=None)
+        wait_for(lambda experiment=experiment: (run.directory / f"{experiment}.kldump.json").exists(), 20, "the seal")
+        run.wait_state("armed", 20)
+        seal = seal_of(run, experiment)
+        assert not seal["complete"] and named in " ".join(seal["reasons"]), seal["reasons"]
+        call(run, "configure", filter=None)
+    # a dump of somebody else is guarded like any other
+    call(run, "configure", enable=True, exp_name="theirs")
+    run.wait_state("dumping", 20)
+    run.send("--rid", "theirs")
+    wait_event(run, "switched on by somebody else")
+    place.ctl("pause", "t")
+    assert seal_of(run, "theirs")["check"]["files"] == 369
+    assert run.status()["state"] == "armed"
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_a_reset_in_armed_voids_the_proofs(place, standin):
+    run = place.run(standin).armed()
+    run.dump("dec", "--new", "2")
+    call(run, "reset")
+    wait_event(run, "the proofs are void")
+    assert run.status()["proofs"]["verdict"] == "failed"
+    refused = run.dump("more", status=None)
+    assert refused.returncode != 0 and "reset" in refused.stderr, refused.stderr
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_a_reset_while_dumping(place, standin):
+    run = place.run(standin).armed()
+    run.dump("dec")
+    run.send("--rid", "before")
+    call(run, "reset")
+    wait_event(run, "the proofs are void")
+    run.wait_state("armed", 20)
+    seal = seal_of(run, "dec")
+    assert not seal["complete"] and "reset" in " ".join(seal["reasons"])
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def test_a_second_server_on_our_port_while_dumping(place, standin):
+    """Its warm-up lands in our dump: the seal lists a request that is not ours."""
+    run = place.run(standin).armed()
+    run.dump("dec")
+    second = second_server(place, standin, run.status()["port"])
+    assert second.wait(30) == 3
+    wait_for(lambda: list(run.directory.glob("dec/step=7*")), 20, "the eight passes of its warm-up")
+    place.ctl("pause", "t")
+    rids = seal_of(run, "dec")["check"]["request_ids"]
+    assert any(re.fullmatch("[0-9a-f]{32}", rid) for rid in rids), rids
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+def control_timeout(place, text):
+    path = place.folder / "kldump.conf"
+    path.write_text(f"[run]\ncontrol_timeout = {text}\n")
+    return ["--config", path]
+
+
+def test_lost_control(place, standin):
+    """Nothing answers and nothing grows: killed, and it is said when it was seen last."""
+    run = place.run(standin, faults="stall-on-dump=6", options=control_timeout(place, "3s")).armed()
+    run.dump("dec")
+    run.send("--requests", "9", background=True)
+    output = run.exits_with(85, 60)
+    end = output[output.rindex("control-lost"):]
+    assert "has not answered for" in end and "nothing grew" in end, end
+    assert seal_of(run, "dec")["sealed_by"] == "death"
+
+
+def test_a_rank_that_disappears_while_dumping(place, standin):
+    run = place.run(standin, faults="rank-gone=6", flags=TWO_RANKS, environment={"KLDUMP_STANDIN_CRASH_MS": "2000"}).armed()
+    run.dump("dec")
+    run.send("--requests", "9", status=None)
+    output = run.exits_with(137)
+    end = output[output.rindex("server-exited"):]
+    assert "crashed with exit code -9" in end, end
+    assert seal_of(run, "dec")["sealed_by"] == "death"
+
+
+def test_a_dump_that_cannot_be_switched_off(place, standin):
+    """The server says yes and goes on: it is told, and the stop ends it all the same."""
+    run = place.run(standin, faults="no-disable").armed()
+    run.wait_state("dumping", 20)
+    wait_event(run, "switched on by somebody else")
+    place.ctl("stop", "t", "--now")
+    run.exits_with(0)
+
+
+# ---- releases
+
+RELEASES = ["0.5.10.post1", "0.5.12.post1", "0.5.14", "0.5.16", "0.5.18", "0.5.20", "0.5.23"]
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_every_release(place, standin, version):
+    run = place.run(standin, environment={"KLDUMP_STANDIN_VERSION": version}).armed()
+    assert run.status()["sglang_version"] == version
+    run.dump("dec", "--new", "2")
+    assert seal_of(run, "dec")["complete"]
+    place.ctl("stop", "t")
+    run.exit()
+    assert run.record["run"]["outcome"] == "stopped"
+    assert not place.survivors()
+
+
+@pytest.mark.parametrize("version, reported", [("0.5.12.post1", "0.5.23"), ("0.5.23", "0.5.10"), ("0.5.10.post1", ""),
+                                               ("0.5.20", "unknown")])
+def test_a_release_that_is_guessed_wrong(place, standin, version, reported):
+    """The server does not know our flags: it is launched again with those of another release, and that is an event."""
+    run = place.run(standin, environment={"KLDUMP_STANDIN_VERSION": version, "KLDUMP_STANDIN_REPORTED": reported}).armed()
+    again = [event for event in run.events() if "launched again" in event["text"]]
+    assert bool(again) == (reported != "unknown"), run.output[-2000:]
+    run.dump("dec", "--new", "2")
+    assert seal_of(run, "dec")["complete"]
+    place.ctl("stop", "t", "--now")
+    run.exits_with(0)
 
 
 def test_hooks_lost_after_arming(place, standin):
@@ -111,7 +333,7 @@ def test_slow_dump_is_not_lost_control(place, standin):
 # ---- servers that do not want to end
 
 STUBBORN = ["setsid-child", "double-fork", "stopped-child", "fork-storm", "ignore-term",
-            "setsid-child,double-fork,stopped-child,ignore-term"]
+            "setsid-child,double-fork,stopped-child,ignore-term,subreaper,renamed"]
 GUARANTEES = [{}, {"KLDUMP_NO_CGROUP": "1"}]
 
 
@@ -150,6 +372,23 @@ def test_orphans_without_a_guard(place, standin, guarantee):
     run.dies_within(GONE_S)
 
 
+@pytest.mark.parametrize("guarantee", GUARANTEES, ids=["cgroup", "keeper-alone"])
+def test_orphans_that_send_quit_late(place, standin, guarantee):
+    """A shell outlives the server that was killed while it loaded; its orphans send SIGQUIT to who adopted them."""
+    port, script = place.port(), place.folder / "serve.sh"
+    script.write_text(f"#!/bin/sh\n{standin.python(place)} -m sglang.launch_server --model-path /m --port {port} $KLDUMP_SGLANG_ARGS\n"
+                      "echo the server is gone; sleep 1000\n")
+    script.chmod(0o755)
+    run = place.run(standin, command=[str(script), "--port", str(port)], faults="orphans,late-quit=300", options=["--start-timeout", "8s"],
+                    environment={"KLDUMP_STANDIN_LOAD_MS": "600", **guarantee})
+    wait_for(lambda: "BrokenPipeError" in run.log, 20, "the orphan's exception")
+    wait_for(lambda: not [pid for pid in place.survivors() if "sglang::scheduler" in title_of(pid)], 20, "the orphan's end, after its SIGQUIT")
+    keeper = run.keeper()
+    assert is_alive(keeper) and is_alive(run.pid)
+    place.ctl("stop", "t", "--now")
+    run.exits_with(81)
+
+
 def test_an_ended_server_with_a_child_that_stays(place, standin):
     """The child in its own session outlives a server that ends in order: it is killed, nobody waits for it for ever."""
     run = place.run(standin, faults="setsid-child").armed()
@@ -186,9 +425,11 @@ def test_strangers_are_left_alone(place, standin):
 def test_a_client_under_which_the_run_is_stopped(place, standin):
     """The run is stopped under a dump with a client: the dump ends with the run, and says how."""
     run = place.run(standin).armed()
-    client = place.start([CTL, "dump", "t", "dec", "--", PYTHON, "-B", SEND, "--sleep", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    client = place.start([CTL, "dump", "t", "dec", "--", PYTHON, "-B", SEND, "--sleep", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_for(lambda: len(list((run.directory / "dec").glob("*.pt"))) >= 369, 20, "all files of the request")
     place.ctl("stop", "t")
-    assert client.wait(30) == 0
+    status = client.wait(30)
     run.exits_with(0)
-    assert json.loads((run.directory / "dec.kldump.json").read_text())["sealed_by"] == "stop"
+    seal = seal_of(run, "dec")
+    assert seal["sealed_by"] == "stop"
+    assert status == 4, client.stderr.read()  # complete, but not what the client was to be dumped around
