@@ -74,6 +74,11 @@ static void check_line(struct reading *reading, size_t number, const char *line,
 {
     while (length > 0 && (line[length - 1] == '\r' || line[length - 1] == ' ' || line[length - 1] == '\t'))
         length--;
+    if (number == 1 && length >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
+        fault(reading, number, "begins with a byte order mark; save the file as UTF-8 without one");
+        line += 3; /* what follows it may be right */
+        length -= 3;
+    }
     size_t bad = bad_byte(line, length);
     if (length == 0)
         return;

@@ -123,16 +123,24 @@ static void unproven(struct run_context *c, const char *setting)
     run_end_fail(c, RUN_OUTCOME_VERIFY_FAILED);
 }
 
+/* What is waited for is no answer of the server. */
+static bool is_audit(const struct run *run)
+{
+    return run->state == RUN_VERIFYING && run->step == VERIFY_CHECK;
+}
+
 static bool start_timed_out(struct run_context *c)
 {
     struct run *run = c->run;
     if (c->now_ns < run->launched_ns + run->settings.start_timeout_ms * RUN_MS)
         return false;
-    run_message(c, "not ready after %llu s (--start-timeout): it is %s%s%s%s%s%s",
+    bool silent = run->waiting && run->number > 0 && !is_audit(run);
+    run_message(c, "not ready after %llu s (--start-timeout): it is %s%s%s%s%s%s%s%s%s",
                 (unsigned long long)(run->settings.start_timeout_ms / 1000), run_state_name(run->state),
-                run->waiting && run->question == SERVER_STATE ? ", and the dumper does not answer" : "",
                 run->stage[0] != '\0' ? ", last seen: " : "", run->stage,
-                run->cause[0] != '\0' ? "; its log says: " : "", run->cause);
+                run->problem[0] != '\0' ? "; last answer: " : "", run->problem, silent ? "; it has not answered " : "",
+                silent ? server_question_text(run->question) : "", run->cause[0] != '\0' ? "; its log says: " : "",
+                run->cause);
     run_end_fail(c, RUN_OUTCOME_START_TIMEOUT);
     return true;
 }
@@ -185,8 +193,7 @@ void run_start_answer_warming(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
-    if (!answer->ok)
-        text_copy(run->stage, sizeof run->stage, answer->problem);
+    text_copy(run->problem, sizeof run->problem, answer->ok ? "" : answer->problem);
     if (run->step == WARM_HEALTH) {
         if (answer->ok)
             run_ask(c, WARM_STATE, SERVER_STATE, "");

@@ -6,6 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const question_texts[SERVER_QUESTIONS] = {
+    [SERVER_HEALTH] = "whether it is up",
+    [SERVER_STATE] = "what the dumper's settings and counters are",
+    [SERVER_INFO] = "what its settings are",
+    [SERVER_LOAD] = "how many requests run",
+    [SERVER_ENABLE] = "the call that switches dumping on",
+    [SERVER_DISABLE] = "the call that switches dumping off",
+    [SERVER_PROBE] = "the probe's request",
+    [SERVER_FLUSH] = "the call that empties its cache",
+};
+
+const char *server_question_text(enum server_question question)
+{
+    return question_texts[question];
+}
+
 void server_request_fini(struct server_request *request)
 {
     buffer_fini(&request->body);

@@ -83,6 +83,9 @@ struct server_request {
 };
 void server_request_fini(struct server_request *request);
 
+/* What is asked, in words that fit behind "it has not answered". */
+const char *server_question_text(enum server_question question);
+
 /* What a line of the server's log means for the run. */
 enum server_line_kind {
     SERVER_LINE_NOTHING,

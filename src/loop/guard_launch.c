@@ -58,9 +58,27 @@ static void drained(bool complete, void *user)
     tell_exited(user);
 }
 
+/* Why CMD could not be executed, and what would help. */
+static void describe_exec(const char *program, int system, char *text, size_t size)
+{
+    static const struct {
+        int system;
+        const char *help;
+    } helps[] = {
+        {ENOENT, "; check the path, and of a script the program in its first line"},
+        {EACCES, "; CMD must be a program that this user may execute"},
+        {ENOEXEC, "; a script needs a first line such as #!/bin/sh, a program must be built for this machine"},
+    };
+    const char *help = "";
+    for (size_t i = 0; i < sizeof helps / sizeof helps[0]; i++)
+        if (helps[i].system == system)
+            help = helps[i].help;
+    snprintf(text, size, "'%.160s': %s%s", program, strerror(system), help);
+}
+
 static void on_message(struct guard *guard, const struct keeper_message *message)
 {
-    char text[256];
+    char text[384];
     bool lost = message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE;
     if (message->kind == KEEPER_GONE)
         guard->gone_ns = clock_now_ns(); /* before anything that takes time */
@@ -76,7 +94,7 @@ static void on_message(struct guard *guard, const struct keeper_message *message
         guard_started(guard, message);
         break;
     case KEEPER_EXEC_FAILED:
-        snprintf(text, sizeof text, "%s: %s", guard->plan.argv.items[0], strerror(message->value));
+        describe_exec(guard->plan.argv.items[0], message->value, text, sizeof text);
         guard_feed(guard, &(struct run_event){
                               .kind = RUN_EVENT_EXEC_FAILED, .number = (uint64_t)message->value, .text = text});
         break;

@@ -125,8 +125,9 @@ struct guard {
     char url[96];             /* "http://127.0.0.1:30000", "" until known */
     uint64_t question_number; /* of the question under way */
     enum server_question question;
-    bool question_older;  /* the older way is being tried */
-    bool question_broken; /* it could not be sent: to be told */
+    char question_route[128]; /* "GET /health", for people */
+    bool question_older;      /* the older way is being tried */
+    bool question_broken;     /* it could not be sent: to be told */
     uint64_t probe_seed;
     bool listener_due; /* the answer to RUN_DO_FIND_LISTENER, to be told */
     enum run_listener listener;

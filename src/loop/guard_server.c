@@ -146,6 +146,16 @@ void guard_server_find_listener(struct guard *guard)
 
 static enum error_code submit(struct guard *guard, struct server_request *request);
 
+/* Whoever reads the problem should know what was asked. */
+static void name_route(const struct guard *guard, struct server_answer *answer)
+{
+    struct buffer text;
+    buffer_init(&text);
+    buffer_format(&text, "%s: %s", guard->question_route, answer->problem);
+    text_copy(answer->problem, sizeof answer->problem, text.data);
+    buffer_fini(&text);
+}
+
 static void answered(void *argument, const struct transfer_result *result)
 {
     struct guard *guard = argument;
@@ -161,6 +171,8 @@ static void answered(void *argument, const struct transfer_result *result)
     guard->server->read(guard->question, result->status, result->body, result->length, result->problem, &answer);
     if (guard->question == SERVER_STATE)
         server_check_filter(&guard->plan.command, &answer);
+    if (!answer.ok)
+        name_route(guard, &answer);
     guard_feed(guard,
                &(struct run_event){.kind = RUN_EVENT_ANSWER, .number = guard->question_number, .answer = &answer});
 }
@@ -179,6 +191,8 @@ static enum error_code submit(struct guard *guard, struct server_request *reques
     bool generate = guard->question == SERVER_PROBE || guard->question == SERVER_INFO || guard->question == SERVER_LOAD;
     uint64_t limit = time_limit_ms(guard);
     char url[256];
+    snprintf(guard->question_route, sizeof guard->question_route, "%s %.*s", request->method,
+             (int)strcspn(request->path, "?"), request->path);
     snprintf(url, sizeof url, "%s%s", guard->url, request->path);
     struct transfer_request transfer = {.method = request->method,
                                         .url = url,

@@ -154,6 +154,12 @@ static enum error_code refuse_foreign_files(const struct guard_plan *plan, struc
                      plan->directory, foreign);
 }
 
+/* errno says why it cannot be made, opened or written. */
+static enum error_code refuse_folder(const char *path, struct error *err)
+{
+    return error_set(err, ERROR_FORBIDDEN, "dump folder %s: %s; give another one with --dir", path, strerror(errno));
+}
+
 /* mkdir -p, with the usual mode. */
 static enum error_code make_folders(const char *path, struct error *err)
 {
@@ -163,7 +169,7 @@ static enum error_code make_folders(const char *path, struct error *err)
         if (slash != NULL)
             *slash = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            code = error_set_errno(err, ERROR_FORBIDDEN, errno, "folder %s cannot be made", part);
+            code = refuse_folder(part, err);
         if (slash == NULL)
             break;
         *slash = '/';
@@ -180,12 +186,12 @@ static enum error_code open_dump_folder(struct guard_plan *plan, struct error *e
         return code;
     plan->directory = realpath(given, NULL);
     if (plan->directory == NULL)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", given);
+        return refuse_folder(given, err);
     plan->directory_fd = open(plan->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (plan->directory_fd < 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "dump folder %s", plan->directory);
+        return refuse_folder(plan->directory, err);
     if (faccessat(plan->directory_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
-        return error_set_errno(err, ERROR_FORBIDDEN, errno, "dump folder %s cannot be written", plan->directory);
+        return refuse_folder(plan->directory, err);
     return refuse_foreign_files(plan, err);
 }
 

@@ -51,6 +51,10 @@ static bool refused(enum server_question question, int status, const char *body,
                 "HTTP 404: the server has no dumper control: DUMPER_SERVER_PORT was not 'reuse' when it started");
     else if (status == 503 && question == SERVER_HEALTH)
         problem(answer, "HTTP 503: not ready yet, shutting down, or found unhealthy by the server itself");
+    else if (status >= 300 && status < 400)
+        problem(answer,
+                "HTTP %d, a redirect: SGLang sends none, so another program answers; give CMD a --port of its own",
+                status);
     else if (text != NULL)
         problem(answer, "HTTP %d: %s", status, text);
     else if (length != 0 && json == NULL)

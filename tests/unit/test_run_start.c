@@ -228,7 +228,7 @@ static void test_start_timeout_says_what_came_instead(void **state)
     world.mute = true;
     run_world_live(&world, world.run.settings.start_timeout_ms);
     assert_int_equal(world.run.outcome, RUN_OUTCOME_START_TIMEOUT);
-    assert_non_null(strstr(world.run.message, "last seen: no answer: time limit"));
+    assert_non_null(strstr(world.run.message, "last answer: no answer: time limit"));
 }
 
 int main(void)
