@@ -76,7 +76,7 @@ void run_space_changed(struct run_context *c)
     } words[] = {
         [SPACE_FINE] = {RUN_INFO, "there is enough free space again"},
         [SPACE_WARN] = {RUN_WARN, "free space is getting low"},
-        [SPACE_SOFT] = {RUN_WARN, "free space is at the soft level: nothing more is dumped"},
+        [SPACE_SOFT] = {RUN_WARN, "free space is at the soft level"},
         [SPACE_UNMEASURABLE] = {RUN_WARN, "free space cannot be read"},
     };
     struct run *run = c->run;
@@ -121,7 +121,8 @@ void run_space_blind(struct run_context *c)
     struct run *run = c->run;
     char limit[DURATION_TEXT];
     run_message(c, "free space could not be read for %s while %s was being dumped%s%s",
-                duration_text(run->settings.blind_limit_ms, limit), run->experiment,
+                duration_text(run->settings.blind_limit_ms, limit),
+                run->experiment[0] != '\0' ? run->experiment : run->unsafe_told,
                 run->space_text[0] != '\0' ? ": " : "", run->space_text);
     run_note(c, RUN_ERROR, RUN_NOTE_SPACE, "killed: %s", run->message);
     run_end_fail(c, RUN_OUTCOME_FLOOR);

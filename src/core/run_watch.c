@@ -91,10 +91,9 @@ static bool ranks_complete(struct run_context *c)
         run->short_answers = 0;
         return true;
     }
-    if (run->short_answers++ == 0) {
+    if (run->short_answers++ == 0)
         run_note(c, RUN_WARN, RUN_NOTE_SERVER, "only %u of %u ranks answered: rank %u does not", found, proven, found);
-        run_watch_disturb(c, "rank %u of %u did not answer any more", found, proven);
-    }
+    run_watch_disturb(c, "rank %u of %u did not answer any more", found, proven);
     if (run->short_answers < SHORT_ANSWERS)
         return true;
     run_message(c, "rank %u of %u no longer answers: %d answers running had only %u", found, proven, SHORT_ANSWERS,
@@ -183,6 +182,8 @@ static void switch_off_unsafe(struct run_context *c, const char *experiment)
         run_note(c, RUN_WARN, RUN_NOTE_DUMP,
                  "dumping was switched on by somebody else under '%s', which is no experiment name: it is switched off",
                  shown);
+    if (run->unsafe_told[0] == '\0')
+        run->on_since_ns = c->now_ns;
     text_copy(run->unsafe_told, sizeof run->unsafe_told, shown);
     run_ask(c, ARMED_DISABLE, SERVER_DISABLE, "");
 }
@@ -197,6 +198,8 @@ static void external(struct run_context *c, const char *experiment, const struct
     run->last = run->seen;
     if (run->wrong_told[0] != '\0')
         run_watch_disturb(c, "a setting had been changed before: %s", run->wrong_told);
+    if (run->short_answers > 0)
+        run_watch_disturb(c, "not every rank answered when it was found");
     run_enter(c, RUN_DUMPING, DUMP_ON);
     run_retry(c, RUN_DUMP_WATCH_MS);
     run_note(c, RUN_WARN, RUN_NOTE_DUMP,
@@ -281,7 +284,8 @@ void run_watch_dumping(struct run_context *c)
 
 static bool is_on(const struct run *run)
 {
-    return run->state == RUN_DUMPING || (run->state == RUN_SEALING && !run->settled);
+    return run->state == RUN_DUMPING || (run->state == RUN_SEALING && !run->settled) ||
+           (run->state == RUN_ARMED && run->unsafe_told[0] != '\0');
 }
 
 /* Nothing has grown for the control timeout, nor was answered. A process that computes may be inside a pass that shows

@@ -46,24 +46,121 @@ static void test_happy_path(void **state)
     assert_int_equal(run_exit_status(&world.run), 0);
 }
 
-/* Every cell: the machine takes any event in any state, keeps its invariants, and still reaches its end. */
+/* Events of one kind that differ in what they ask of the machine: the number of them, and the one with this number. */
+static unsigned variants(enum run_event_kind kind)
+{
+    static const unsigned counts[RUN_EVENTS] = {
+        [RUN_EVENT_EXITED] = 3, [RUN_EVENT_EXEC_FAILED] = 2, [RUN_EVENT_LISTENER] = 3, [RUN_EVENT_ANSWER] = 6,
+        [RUN_EVENT_JUDGED] = 3, [RUN_EVENT_AUDITED] = 3,     [RUN_EVENT_SPACE] = 4,    [RUN_EVENT_SURVEY] = 3,
+        [RUN_EVENT_DUMP] = 4,   [RUN_EVENT_STOP] = 2,        [RUN_EVENT_LINE] = 6,     [RUN_EVENT_RESUMED] = 2,
+    };
+    return counts[kind] == 0 ? 1 : counts[kind];
+}
+
+static void vary_answer(struct run_event *event, unsigned variant)
+{
+    static struct server_answer answer;
+    answer = (struct server_answer){.question = SERVER_STATE, .ok = variant > 1, .rank_count = variant % 2 + 1};
+    answer.http_status = variant == 0 ? 0 : variant == 1 ? 500 : 200;
+    answer.rank[0].enabled = answer.rank[1].enabled = variant >= 4;
+    answer.rank[0].dump_index = answer.rank[0].step = variant > 2 ? 100000 : 0;
+    snprintf(answer.rank[0].experiment, sizeof answer.rank[0].experiment, variant == 5 ? "../x" : "theirs");
+    event->answer = &answer;
+}
+
+static struct run_event vary(struct run_event event, unsigned variant)
+{
+    static struct server_judgement judgement;
+    static struct server_line line;
+    judgement = (struct server_judgement){.verdict = (enum server_verdict)variant, .setting = "x", .text = "as judged"};
+    line = (struct server_line){.kind = (enum server_line_kind)variant, .text = "words"};
+    event.judgement = &judgement;
+    event.line = &line;
+    event.again = event.kind == RUN_EVENT_EXITED && variant == 1;
+    event.exit_code = event.kind == RUN_EVENT_EXITED && variant == 2 ? 0 : event.exit_code;
+    event.listener = (enum run_listener)(variant % 3);
+    event.ok = variant != 1;
+    event.complete = variant == 0;
+    event.space = variant == 3 ? SPACE_UNMEASURABLE : (enum space_level)(variant % 3);
+    event.written_bytes = variant * 1000;
+    event.busy = variant == 1;
+    event.for_ms = variant == 1 ? 1000 : 0;
+    event.passes = variant == 2 ? 3 : 0;
+    event.hold = variant == 3;
+    event.now = variant == 1;
+    if (event.kind == RUN_EVENT_ANSWER)
+        vary_answer(&event, variant);
+    if (event.kind == RUN_EVENT_EXEC_FAILED)
+        event.number = variant == 0 ? 2 : 0;
+    if (event.kind == RUN_EVENT_RESUMED && variant == 1)
+        event.number = UINT64_MAX / 2;
+    return event;
+}
+
+/* Every cell, with every variant: the machine takes any event in any state, keeps its invariants, and still reaches its
+ * end. */
 static void test_every_state_and_event(void **state)
 {
     (void)state;
     unsigned cells = 0;
     for (int s = 0; s < RUN_STATES; s++)
-        for (int e = 0; e < RUN_EVENTS; e++) {
-            run_world_reach(&world, (enum run_state)s);
-            run_world_step(&world, run_world_event(&world, (enum run_event_kind)e));
-            run_world_settle(&world, 200);
-            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true});
-            run_world_settle(&world, 200);
-            run_world_step(&world, (struct run_event){.kind = RUN_EVENT_GONE});
-            run_world_settle(&world, 200);
-            assert_int_equal(world.run.state, RUN_ENDED);
-            cells++;
-        }
+        for (int e = 0; e < RUN_EVENTS; e++, cells++)
+            for (unsigned v = 0; v < variants((enum run_event_kind)e); v++) {
+                run_world_reach_with(&world, (enum run_state)s, 2);
+                world.run.settings.budget_bytes = 2000;
+                run_world_step(&world, vary(run_world_event(&world, (enum run_event_kind)e), v));
+                run_world_settle(&world, 200);
+                run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true});
+                run_world_settle(&world, 200);
+                run_world_step(&world, (struct run_event){.kind = RUN_EVENT_GONE});
+                run_world_settle(&world, 200);
+                assert_int_equal(world.run.state, RUN_ENDED);
+            }
     assert_int_equal(cells, RUN_STATES * RUN_EVENTS);
+}
+
+/* What each state does with each event, written out a second time: the state that follows at once. One letter each: L
+ * launching, o loading, w warming, v verifying, a armed, d dumping, s sealing, t stopping, e ended. A row's columns are
+ * the states in which it comes. */
+static void test_states_that_follow(void **state)
+{
+    (void)state;
+    static const char letters[] = "Lowvadste";
+    static const struct {
+        enum run_event_kind kind;
+        unsigned variant;
+        const char *follows;
+    } rows[] = {
+        {RUN_EVENT_STARTED, 0, "oowvadste"},     {RUN_EVENT_EXEC_FAILED, 0, "towvadste"},
+        {RUN_EVENT_EXITED, 0, "tttttttte"},      {RUN_EVENT_EXITED, 1, "LLtttttte"},
+        {RUN_EVENT_GONE, 0, "eeeeettee"},        {RUN_EVENT_UNKILLABLE, 0, "eeeeettee"},
+        {RUN_EVENT_KEEPER_LOST, 0, "tttttttte"}, {RUN_EVENT_LISTENER, 0, "Lowvadste"},
+        {RUN_EVENT_LISTENER, 1, "Lwwvadste"},    {RUN_EVENT_LISTENER, 2, "Ltwvadste"},
+        {RUN_EVENT_LINE, 1, "Lowvadste"},        {RUN_EVENT_TICK, 0, "Lowvadste"},
+        {RUN_EVENT_FLOOR, 0, "tttttttte"},       {RUN_EVENT_SPACE, 0, "Lowvadste"},
+        {RUN_EVENT_SPACE, 1, "Lowvadste"},       {RUN_EVENT_SPACE, 2, "Lowvasste"},
+        {RUN_EVENT_SPACE, 3, "Lowvadste"},       {RUN_EVENT_SURVEY, 0, "Lowvadste"},
+        {RUN_EVENT_SURVEY, 1, "Lowvadste"},      {RUN_EVENT_SURVEY, 2, "Lowvasste"},
+        {RUN_EVENT_SUSPEND, 0, "Lowvadste"},     {RUN_EVENT_RESUMED, 0, "Lowvadste"},
+        {RUN_EVENT_DUMP, 0, "Lowvadste"},        {RUN_EVENT_PAUSE, 0, "Lowvasste"},
+        {RUN_EVENT_STOP, 0, "tttttsste"},        {RUN_EVENT_STOP, 1, "tttttttte"},
+        {RUN_EVENT_INTERRUPT, 0, "tttttsste"},   {RUN_EVENT_HOLDER_GONE, 0, "Lowvadste"},
+    };
+    bool kinds[RUN_EVENTS] = {false};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        kinds[rows[i].kind] = true;
+        for (int s = 0; s < RUN_STATES; s++) {
+            run_world_reach_with(&world, (enum run_state)s, 2);
+            world.run.settings.budget_bytes = 2000;
+            run_world_step(&world, vary(run_world_event(&world, rows[i].kind), rows[i].variant));
+            char found = letters[world.run.state], expected = rows[i].follows[s];
+            if (found != expected)
+                fail_msg("event %d.%u in %s: %s", rows[i].kind, rows[i].variant, run_state_name((enum run_state)s),
+                         run_state_name(world.run.state));
+        }
+    }
+    for (int e = 0; e < RUN_EVENTS; e++) /* answers depend on the question: they have tests of their own */
+        assert_true(kinds[e] || e == RUN_EVENT_ANSWER || e == RUN_EVENT_JUDGED || e == RUN_EVENT_AUDITED);
 }
 
 static void expect_end(enum run_outcome outcome, int status)
@@ -448,6 +545,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_happy_path),
         cmocka_unit_test(test_every_state_and_event),
+        cmocka_unit_test(test_states_that_follow),
         cmocka_unit_test(test_death_in_each_state),
         cmocka_unit_test(test_floor_in_each_state),
         cmocka_unit_test(test_floor_upgrades_a_stop_under_way),
