@@ -10,14 +10,15 @@ static const struct {
 } unit_table[] = {{"B", 0},  {"K", 10},   {"KiB", 10}, {"M", 20},  {"MiB", 20},
                   {"G", 30}, {"GiB", 30}, {"T", 40},   {"TiB", 40}};
 
-/* Eats "12" or "12.345" into thousandths; returns the bytes eaten, 0 when malformed. */
+/* Eats "12" or "12.345" into thousandths, UINT64_MAX where they are more; returns the bytes eaten, 0 when malformed. */
 static size_t scan_thousandths(const char *text, uint64_t *ret_thousandths)
 {
     uint64_t whole = 0, fraction = 0;
-    size_t length = strlen(text);
-    size_t used = number_scan(text, length, &whole);
-    if (used == 0 || whole > UINT64_MAX / 2000)
+    size_t length = strlen(text), used = strspn(text, "0123456789");
+    if (used == 0)
         return 0;
+    if (number_scan(text, used, &whole) != used)
+        whole = UINT64_MAX;
     if (text[used] == '.') {
         size_t digits = number_scan(text + used + 1, length - used - 1, &fraction);
         if (digits == 0 || digits > 3)
@@ -26,7 +27,7 @@ static size_t scan_thousandths(const char *text, uint64_t *ret_thousandths)
         for (; digits < 3; digits++)
             fraction *= 10;
     }
-    *ret_thousandths = whole * 1000 + fraction;
+    *ret_thousandths = number_add(number_multiply(whole, 1000), fraction);
     return used;
 }
 
@@ -39,12 +40,15 @@ enum error_code size_parse(const char *what, const char *text, bool percent_allo
         *ret_size = (struct size){true, thousandths};
         return ERROR_NONE;
     }
+    if (used > 0 && percent_allowed && strcmp(text + used, "%") == 0)
+        return error_set(err, ERROR_BAD_VALUE, "%s: %.60s is more than the whole; expected at most 100%%", what, text);
     for (size_t i = 0; used > 0 && i < sizeof unit_table / sizeof unit_table[0]; i++) {
         if (strcmp(text + used, unit_table[i].suffix) != 0)
             continue;
         uint64_t bytes = number_scale(thousandths, 1ull << unit_table[i].shift, 1000);
-        if (bytes > INT64_MAX)
-            return error_set(err, ERROR_BAD_VALUE, "%s: %.60s is larger than any disk", what, text);
+        if (thousandths == UINT64_MAX || bytes > INT64_MAX)
+            return error_set(err, ERROR_BAD_VALUE, "%s: %.60s is larger than any disk; expected a size such as 20G",
+                             what, text);
         *ret_size = (struct size){false, bytes};
         return ERROR_NONE;
     }

@@ -46,7 +46,8 @@ static void unknown_option(struct settings_texts *texts, const char *word, size_
         settings_fault(texts, "unknown option '%.*s'; did you mean --%s?", (int)(length < 60 ? length : 60), word,
                        similar);
     else
-        settings_fault(texts, "unknown option '%.*s'", (int)(length < 60 ? length : 60), word);
+        settings_fault(texts, "unknown option '%.*s'; 'kldumpctl help run' lists them",
+                       (int)(length < 60 ? length : 60), word);
 }
 
 void settings_parse_arguments(int argc, char *const *argv, struct settings_texts *texts, int *ret_rest)

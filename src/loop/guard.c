@@ -292,7 +292,8 @@ static int refuse(struct guard *guard, const struct error *err)
         buffer_fini(&text);
         json_free(object);
     } else {
-        fprintf(stderr, "kldump: %s\n", err->message);
+        char clean[sizeof err->message];
+        fprintf(stderr, "kldump: %s\n", text_clean(err->message, strlen(err->message), clean, sizeof clean));
     }
     fflush(NULL);
     return status;

@@ -78,6 +78,16 @@ static void test_sizes(void **state)
     assert_int_equal(size_parse("--floor", "5%", false, &size, &err), ERROR_BAD_VALUE);
     assert_non_null(strstr(err.message, "--floor"));
     assert_non_null(strstr(err.message, "5%"));
+    static const char *const too_large[] = {"9999999999999999999K", "99999999T", "18446744073709551616B",
+                                            "123456789012345678901234567890G"};
+    for (size_t i = 0; i < COUNT(too_large); i++) {
+        assert_int_equal(size_parse("--floor", too_large[i], true, &size, &err), ERROR_BAD_VALUE);
+        assert_non_null(strstr(err.message, "larger than any disk"));
+    }
+    assert_int_equal(size_parse("x", "12345678901234567B", true, &size, NULL), ERROR_NONE);
+    assert_int_equal(size.value, 12345678901234567ull);
+    assert_int_equal(size_parse("--floor", "101%", true, &size, &err), ERROR_BAD_VALUE);
+    assert_non_null(strstr(err.message, "101% is more than the whole"));
     char text[SIZE_TEXT];
     assert_string_equal(size_text(312, text), "312 B");
     assert_string_equal(size_text(20ull << 30, text), "20.0 GiB");
