@@ -11,6 +11,7 @@
 #include "loop/guard_log.h"
 #include "sys/file.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,8 @@ void guard_feed(struct guard *guard, const struct run_event *event)
     guard_survey_follow(guard);
     if (guard->run.state != before)
         guard_report_record(guard);
+    if (guard->run.state != before && guard->run.state == RUN_ARMED)
+        malloc_trim(0); /* an audit is large, and what follows may be days of rest */
     if (guard->run.state != before || effects.count > 0)
         guard_control_changed(guard);
     if (guard->finished)
@@ -316,6 +319,7 @@ int guard_main(char **arguments, const struct server_operations *server)
     struct error err = ERROR_INIT;
     int status;
     guard.server = server;
+    mallopt(M_ARENA_MAX, 1); /* the threads allocate little: an arena for each would be most of the guard's memory */
     file_open_standard();
     guard_signals_init();
     uv_loop_init(&guard.loop);

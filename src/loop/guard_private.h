@@ -151,7 +151,7 @@ struct guard {
     struct guard_waiter *waiters;
 
     struct guard_event *events; /* the newest GUARD_EVENTS_MAX */
-    size_t event_count;
+    size_t event_count, event_room;
     uint64_t event_number;
     struct guard_seal seals[GUARD_SEALS_MAX];
     size_t seal_count;

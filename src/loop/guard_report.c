@@ -23,8 +23,10 @@ static void keep_event(struct guard *guard, enum run_level level, enum run_note 
         memmove(guard->events, guard->events + 1, (GUARD_EVENTS_MAX - 1) * sizeof *guard->events);
         guard->event_count--;
     }
-    if (guard->events == NULL)
-        guard->events = memory_new(GUARD_EVENTS_MAX * sizeof *guard->events);
+    if (guard->event_count == guard->event_room) { /* most runs have few */
+        guard->event_room = guard->event_room == 0 ? 64 : 2 * guard->event_room;
+        guard->events = memory_resize(guard->events, guard->event_room, sizeof *guard->events);
+    }
     guard->events[guard->event_count++] = (struct guard_event){.number = ++guard->event_number,
                                                                .wall_ms = clock_wall_ms(),
                                                                .uptime_ms = guard_uptime_ms(guard),

@@ -29,7 +29,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 256 * 1024, STACK_TOUCHED_BYTES = 64 * 1024, AFTER_NS = 10000000 };
+enum { STACK_BYTES = 256 * 1024, STACK_TOUCHED_BYTES = 16 * 1024, AFTER_NS = 10000000 };
 
 struct watcher {
     struct watcher_options options; /* read only after the start */

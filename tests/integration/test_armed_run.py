@@ -227,6 +227,15 @@ def test_nothing_is_written_while_armed(armed):
     assert sorted(path.name for path in armed.directory.iterdir()) == before
 
 
+def test_an_idle_run_writes_no_record(armed):
+    """Free space that changes is no reason to write: the record is for what has happened."""
+    record = armed.folder / "record.json"
+    wait_for(lambda: time.time() - record.stat().st_mtime > 1.2, 10, "what was told last")
+    before = record.stat().st_mtime_ns
+    time.sleep(2.5)
+    assert record.stat().st_mtime_ns == before
+
+
 def test_a_batch_of_requests(armed):
     seal = dump(armed, "many", "--requests", "3", "--rid", "r", "--new", "2")
     assert seal["complete"]

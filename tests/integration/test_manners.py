@@ -319,6 +319,53 @@ def test_binary_output(place, standin):
     run.exits_with(0)
 
 
+def script(place, text):
+    made = place.folder / "cmd"
+    made.write_text("#!/bin/sh\n" + text)
+    made.chmod(0o755)
+    return [made]
+
+
+def test_output_of_a_server_that_ends_at_once(place, standin):
+    """Not a byte of its last words is lost, however fast it goes."""
+    for number in range(10):
+        run = place.run(standin, name=f"q{number}", command=script(place, "head -c 500000 /dev/zero | tr '\\0' x; exit 5"))
+        run.exits_with(81)
+        assert run.log == "x" * 500000
+
+
+def test_a_grandchild_that_holds_the_output(place, standin):
+    """The end of the server is told although somebody could still write."""
+    begin = time.monotonic()
+    run = place.run(standin, command=script(place, "sleep 1000 & echo gone; exit 5"))
+    output = run.exits_with(81)
+    assert "status 5" in output and "  | gone" in output
+    assert time.monotonic() - begin < 10
+
+
+def test_interrupted_at_birth(place, standin):
+    """At any moment: nothing is left, no zombie either."""
+    for number in range(8):
+        run = place.run(standin, name=f"b{number}")
+        time.sleep(0.01 * 2 ** number / 4)
+        run.process.send_signal(signal.SIGINT)
+        assert run.exit(20) in (130, -signal.SIGINT), run.output
+        assert not place.survivors()
+
+
+def test_the_folder_of_the_run_is_removed(place, standin):
+    """Somebody tidies up /tmp: the run goes on, is guarded, and warns once."""
+    run = place.run(standin).armed()
+    run.remember_cgroup()
+    server = run.status()["pid"]
+    shutil.rmtree(run.folder)
+    wait_for(lambda: "warning: cannot write" in run.output, 70, "the warning")
+    os.kill(server, signal.SIGKILL)
+    run.exits_with(137)
+    assert run.output.count("warning: cannot write") <= 2
+    assert (run.directory / "t.kldump-run.json").exists()
+
+
 # ---- another spelling of a flag
 
 def test_unknown_flag_leads_to_the_next_spelling(place, standin):
