@@ -54,31 +54,36 @@ static const char *last_line(const char *text, char *line, size_t size)
     return text_clean(text + start, end - start, line, size);
 }
 
+/* What it says about itself, in *line; false where it says nothing of use. */
+static bool ask_python(const struct doctor *doctor, char *path, char *line, size_t size)
+{
+    char *argv[] = {path, (char *)"--version", NULL};
+    struct capture capture;
+    if (capture_run(argv, list_vector((struct list *)&doctor->environment), python_limit_ms, &capture, NULL) !=
+            ERROR_NONE ||
+        capture.status != 0)
+        return false;
+    last_line(capture.output, line, size);
+    return line[0] != '\0';
+}
+
 void doctor_server_python(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
     struct error err = ERROR_INIT;
-    struct capture capture;
     char *path = NULL, line[200];
     if (!doctor->is_command || doctor->command.interpreter == NULL)
         return;
-    const char *program = doctor->command.interpreter;
-    enum error_code code = spawn_find(program, &path, &err);
-    if (code == ERROR_NONE && doctor->command.is_script) {
-        doctor_say(ret_finding, DOCTOR_PASS, "the one that %s names", path);
-    } else if (code == ERROR_NONE) {
-        char *argv[] = {path, (char *)"--version", NULL};
-        code = capture_run(argv, list_vector(&doctor->environment), python_limit_ms, &capture, &err);
-        if (code == ERROR_NONE)
-            doctor_say(ret_finding, capture.status == 0 || capture.timed_out ? DOCTOR_PASS : DOCTOR_FAIL, "%s, %s",
-                       path,
-                       capture.timed_out ? "slow to answer"
-                                         : last_line(capture.output[0] != '\0' ? capture.output : capture.error_text,
-                                                     line, sizeof line));
-    }
-    if (code != ERROR_NONE)
+    if (spawn_find(doctor->command.interpreter, &path, &err) != ERROR_NONE) {
         doctor_say(ret_finding, DOCTOR_FAIL, "%s", err.message);
-    if (ret_finding->result == DOCTOR_FAIL)
         doctor_advise(ret_finding, "name the Python of the environment in which SGLang is installed");
+    } else if (doctor->command.is_script) {
+        doctor_say(ret_finding, DOCTOR_PASS, "the one that %s names", path);
+    } else if (ask_python(doctor, path, line, sizeof line)) {
+        doctor_say(ret_finding, DOCTOR_PASS, "%s, %s", path, line);
+    } else {
+        doctor_say(ret_finding, DOCTOR_WARN, "%s does not tell its version", path);
+        doctor_advise(ret_finding, "name the Python itself, unless it is meant to be started through this program");
+    }
     free(path);
 }
 
