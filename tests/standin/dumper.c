@@ -77,6 +77,7 @@ static struct {
     bool every_module; /* mode all */
     long step, dump_index;
     long dumped_passes;
+    bool capturing;
     bool full; /* fault disk-full: its one cut file is written */
     char chosen_name[96];
     char message[512];
@@ -280,6 +281,8 @@ static void skip_line(const char *error)
 /* How much of a file fits. A full disk takes whole pages of the last file that it takes, and nothing of the next. */
 static size_t room_for(size_t length)
 {
+    if (state.capturing)
+        return 0;
     enum { PAGE_BYTES = 4096 };
     if (faults_on(FAULTS_FAILING_WRITES) && state.dump_index % 2 == 0)
         return state.dump_index % 4 == 0 ? 0 : length * 2 / 3;
@@ -314,7 +317,11 @@ static void write_file(const char *path, const struct text *content)
     char error[128];
     snprintf(error, sizeof error, "[enforce fail at inline_container.cc:672] . unexpected pos %zu vs %zu",
              content->length, done);
-    skip_line(done == 0 ? "basic_ios::clear: iostream error" : error);
+    skip_line(
+        state.capturing
+            ? "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned."
+        : done == 0 ? "basic_ios::clear: iostream error"
+                    : error);
 }
 
 static void console_line(const char *path, const struct forward_tensor *tensor)
@@ -481,6 +488,16 @@ bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
     }
     *ret_message = state.message;
     return !visit.raised && !raises;
+}
+
+void dumper_capture(const struct forward_pass *pass)
+{
+    struct visit visit = {.pass = pass};
+    if (!state.hooks)
+        return;
+    state.capturing = true;
+    forward_run(state.model, pass, &state.place, state.device, on_tensor, &visit);
+    state.capturing = false;
 }
 
 /* ------------------------------------------------------------------ control */

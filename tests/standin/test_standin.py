@@ -490,6 +490,106 @@ class Lives(unittest.TestCase):
                 server.dump()
                 self.assertEqual(server.counters(), [(GRAPH_FILES, 3)])
 
+    def test_dumping_on_from_the_start_with_graphs(self):
+        """It boots; each capture has left broken files under the first step, and a line for each."""
+        with StandIn(arguments=(), environment={"DUMPER_ENABLE": "1", "DUMPER_EXP_NAME": "exp"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            broken = [file for file in server.files() if file.path.stat().st_size == 0]
+            self.assertEqual({file.step for file in broken}, {0})
+            self.assertEqual(server.log().count("during CUDA graph capture"), len(broken))
+            self.assertGreater(len(broken), 300)
+            self.assertEqual(server.counters()[0][0], len(server.files()))
+
+    def test_graphs_in_the_log_and_in_the_information(self):
+        off, on = "Disable prefill CUDA graph because", "Capture target decode CUDA graph begin. backend=full"
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertIn(off, server.log())
+            self.assertNotIn("Capture target", server.log())
+            self.assertIn("cuda graph: False", server.log())
+            self.assertIn("is deprecated", server.log())
+            info = server.request("GET", "/server_info")[1]
+            self.assertEqual([info["disable_decode_cuda_graph"], info["disable_prefill_cuda_graph"]], [False, True])  # echoes
+            self.assertLess(info["internal_states"][0]["memory_usage"]["graph"]["decode"], 0)  # wrong, and no proof
+        with StandIn(arguments=()) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertIn(on, server.log())
+            self.assertIn("Capture target prefill CUDA graph begin. backend=breakable", server.log())
+            self.assertIn("cuda graph: True", server.log())
+            server.dump(tokens=2, return_logprob=True, logprob_start_len=0)
+            self.assertEqual(server.counters(), [(GRAPH_FILES, 2)])  # input logprobs change nothing
+
+    def test_a_request_keeps_its_slot(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(tokens=4)
+            found = {file.name: set() for file in server.files() if file.layer is None and file.name in ("req_pool_indices", "positions")}
+            for file in server.files():
+                if file.name in found and file.layer is None:
+                    found[file.name].add(member(file.path, "data/0"))
+            self.assertEqual([len(found["req_pool_indices"]), len(found["positions"])], [1, 4])
+
+    def test_a_flush_fails_while_requests_run(self):
+        with StandIn(environment={"KLDUMP_STANDIN_STEP_MS": "50"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            client = os.fork()
+            if client == 0:
+                server.generate(rid="slow", tokens=20)
+                os._exit(0)
+            self.assertTrue(wait_for(lambda: server.log().count("Prefill batch") == 2))
+            status, text = server.request("POST", "/flush_cache")
+            self.assertEqual((status, text.startswith("Flush cache failed.")), (400, True))
+            os.waitpid(client, 0)
+            self.assertEqual(server.request("POST", "/flush_cache")[0], 200)
+
+    def test_chunks(self):
+        with StandIn(arguments=("--disable-cuda-graph", "--chunked-prefill-size", "16")) as server:
+            self.assertTrue(server.ready(), server.log())
+            server.dump(ids=range(100, 150), tokens=1)
+            rows = [len(integers(file.path)) for file in server.files() if file.name == "input_ids"]
+            self.assertEqual(rows, [16, 16, 16, 2])
+
+    def test_scoring_answers_are_whole(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            meta = server.generate(tokens=0, return_logprob=True, logprob_start_len=0)[1]["meta_info"]
+            self.assertEqual(meta["finish_reason"], {"type": "length", "length": 0})
+            self.assertEqual([meta["prompt_tokens"], len(meta["input_token_logprobs"])], [12, 12])
+
+    def test_interrupt_ends_it_with_zero(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            server.child.send_signal(signal.SIGINT)
+            self.assertEqual(server.child.wait(10), 0)
+            self.assertTrue(wait_for(lambda: not descendants()))
+
+    def test_a_crash_with_a_living_scheduler_takes_a_minute(self):
+        """The wait is shortened here; the scheduler and the port are there as long."""
+        for who in ("sglang::detokenizer", "main"):
+            with self.subTest(who=who), StandIn(environment={"KLDUMP_STANDIN_COREDUMP_MS": "500"}) as server:
+                self.assertTrue(server.ready(), server.log())
+                if who == "main":
+                    server.child.send_signal(signal.SIGQUIT)
+                else:
+                    os.kill(next(one.pid for one in descendants() if one.title == who), signal.SIGKILL)
+                self.assertTrue(wait_for(lambda: "Waiting 60.0 seconds for CUDA coredumps" in server.log()))
+                self.assertEqual(server.status("/model_info"), 200)
+                self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+
+    def test_term_to_the_whole_group_is_not_graceful(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            os.killpg(server.child.pid, signal.SIGTERM)
+            self.assertEqual(server.child.wait(10), -signal.SIGKILL)
+            self.assertIn("crashed with exit code -15", server.log())
+
+    def test_names_of_processes_are_cut(self):
+        with StandIn() as server:
+            self.assertTrue(server.ready(), server.log())
+            scheduler = next(one.pid for one in descendants() if one.title == "sglang::scheduler")
+            self.assertEqual(Path(f"/proc/{scheduler}/comm").read_text(), "sglang::schedul\n")
+            self.assertIn("sglang.launch_server", standin.look_at(server.child.pid).title)
+
     def test_keys(self):
         with StandIn(arguments=("--disable-cuda-graph", "--api-key", "one", "--admin-api-key=two")) as server:
             self.assertTrue(server.ready(), server.log())
