@@ -27,13 +27,14 @@ UNPROVEN = [
     ("failing-writes", [], ["DUMPER_DIR"]),
     ("cached-probe", [], ["cache"]),
     ("no-rids", [], ["rids"]),
-    ("filter-drops-all", [], ["filter is \"step == 0\"", "expected null"]),
+    ("filter-drops-all", [], ["filter is", "step == 0", "expected null"]),
     ("filter-drops-all=hidden", [], ["began no file"]),
     ("reset-hooks=1", [], ["/dumper/reset", "start again"]),
     ("rank-deaf", TWO_RANKS, ["not every rank has it"]),
     ("null-answer", [], ["configure", "[null]"]),
     ("disk-full=53", [], ["DUMPER_DIR", "space"]),
     ("retract", [], ["2 prefill passes"]),
+    ("", ["--chunked-prefill-size", "4"], ["--chunked-prefill-size", "3 prefill passes"]),
     # what an answer of another program looks like
     ("bad-answer=text:/server_info", [], ["cannot be read"]),
     ("bad-answer=binary:/dumper/get_state", [], ["UTF-8"]),
@@ -56,6 +57,29 @@ def test_hooks_that_cannot_be_proven(place, standin, faults, flags, named):
     proofs = run.record["run"]["proofs"]
     assert proofs["verdict"] == "failed" and proofs["text"]
     assert run.record["run"]["outcome"] == "verify-failed"
+
+
+# What a wrapper does to the variables that it is to hand through, and what the message must name.
+LOST = [
+    ("unset DUMPER_SERVER_PORT", "", ["HTTP 404", "DUMPER_SERVER_PORT"]),
+    ("export DUMPER_NON_INTRUSIVE_MODE=ALL", "", ["non_intrusive_mode is", "ALL", "expected all"]),
+    ("export DUMPER_FILTER='rank == 0'", "", ["filter is", "rank == 0"]),
+    ("export DUMPER_ENABLE=1", "", ["was on before it was asked"]),
+    ("export DUMPER_DIR=dumps", "", ["dir is", "dumps", "absolute"]),
+    ("export DUMPER_CLEANUP_PREVIOUS=1", "", ["cleanup_previous"]),
+    ("true", "--dp-size 2", ["--dp-size"]),
+]
+
+
+@pytest.mark.parametrize("line, flags, named", LOST, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_wrapper_that_changes_a_setting(place, standin, line, flags, named):
+    port, script = place.port(), place.folder / "serve.sh"
+    script.write_text(f"#!/bin/sh\n{line}\nexec {standin.python(place)} -m sglang.launch_server --model-path /m --port {port} {flags} "
+                      "$KLDUMP_SGLANG_ARGS\n")
+    script.chmod(0o755)
+    output = place.run(standin, command=[str(script), "--port", str(port)]).exits_with(82)
+    end = output[output.rindex("verify-failed"):]
+    assert not [word for word in named if word not in end], end
 
 
 # What is switched on, more flags, what the message must name. Another limit ends these.
@@ -345,6 +369,15 @@ def test_orderly_stop_leaves_nothing(place, standin, faults, guarantee):
         assert run.status()["guarantee"].startswith("keeper alone")
     place.ctl("stop", "t")
     run.exits_with(0)
+
+
+def test_a_drain_that_never_ends(place, standin):
+    """A request that was refused is counted for ever: the stop waits for its limit, then kills."""
+    run = place.run(standin, faults="drain-stuck", options=["--stop-timeout", "2s"]).armed()
+    assert run.send("--prompt", "5000", status=None).returncode == 1
+    place.ctl("stop", "t")
+    run.exits_with(0)
+    assert "Remaining number of requests 1" in run.log
 
 
 @pytest.mark.parametrize("guarantee", GUARANTEES, ids=["cgroup", "keeper-alone"])

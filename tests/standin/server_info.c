@@ -15,7 +15,7 @@ static const char FIXED[] =
     "\"max_prefill_tokens\":16384,\"schedule_policy\":\"fcfs\",\"page_size\":1,\"num_continuous_decode_steps\":1,"
     "\"dist_init_addr\":null,\"nccl_port\":null,\"watchdog_timeout\":300,\"enable_pdmux\":false,"
     "\"speculative_draft_model_path\":null,\"lora_paths\":null,\"enable_lora\":null,\"weight_version\":\"default\","
-    "\"disable_cuda_graph_padding\":false,\"ep_size\":1,\"attn_dp_size\":1,\"moe_dp_size\":1,\"attn_cp_size\":1,"
+    "\"disable_cuda_graph_padding\":false,\"ep_size\":1,\"moe_dp_size\":1,\"attn_cp_size\":1,"
     "\"log_level\":\"info\",\"served_model_name\":null,\"base_gpu_id\":0,\"kv_events\":null,\"frontend\":null}";
 
 static const struct {
@@ -101,6 +101,7 @@ static cJSON *common(void)
     add_text(info, "admin_api_key", arguments->admin_api_key);
     cJSON_AddNumberToObject(info, "tp_size", arguments->tensor);
     cJSON_AddNumberToObject(info, "chunked_prefill_size", (double)arguments->chunked_prefill_size);
+    cJSON_AddNumberToObject(info, "attn_dp_size", arguments->attention_replicas > 0 ? arguments->attention_replicas : 1);
     const char *total = value_of("--max-total-tokens", NULL);
     cJSON_AddItemToObject(info, "max_total_tokens",
                           total != NULL ? cJSON_CreateNumber(atof(total)) : cJSON_CreateNull());
