@@ -235,9 +235,9 @@ static void info(struct run_context *c)
 {
     struct run *run = c->run;
     run->facts = c->event->answer->facts;
-    if (run->facts.graphs_known && !run->facts.graphs_off) {
-        run_message(c, "%s", run->facts.graphs_problem);
-        unproven(c, run->facts.graphs_setting);
+    if (run->facts.unfit_setting[0] != '\0') {
+        run_message(c, "%s", run->facts.unfit_problem);
+        unproven(c, run->facts.unfit_setting);
         return;
     }
     limit_from_now(c, idle_limit_ms);

@@ -44,14 +44,14 @@ struct server_facts {
     char version[32];
     char decode_graphs[32]; /* resolved backend; "disabled" is what is wanted */
     char prefill_graphs[32];
-    bool graphs_known;        /* false: this release does not tell */
-    bool graphs_off;          /* both phases, and no compiler in the way */
-    char graphs_setting[64];  /* when known and not off: the setting to blame */
-    char graphs_problem[256]; /* and what was seen, expected, and what to change */
-    uint32_t world_size;      /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
-    uint64_t token_capacity;  /* tokens of the KV pool; 0: unknown */
+    bool graphs_known;       /* false: this release does not tell */
+    bool graphs_off;         /* both phases, and no compiler in the way */
+    char unfit_setting[64];  /* this server cannot be dumped as it is: the setting to blame; "": it can */
+    char unfit_problem[256]; /* and what was seen, expected, and what to change */
+    uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
+    uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
     uint32_t pipeline_stages, tensor_ranks;
-    char limited[200]; /* what cannot be proven in this shape of server, in words; "" when all can */
+    char limited[320]; /* what cannot be proven in this shape of server, in words; "" when all can */
 };
 
 struct server_answer {

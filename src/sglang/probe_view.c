@@ -41,7 +41,7 @@ void probe_view_make(const struct server_probe_evidence *evidence, struct probe_
     const struct audit *audit = evidence->audit;
     const struct server_answer *before = evidence->before, *after = evidence->after;
     bool guessed = false;
-    *ret_view = (struct probe_view){.evidence = evidence};
+    *ret_view = (struct probe_view){.evidence = evidence, .filter = before->filter};
     ret_view->ranks = after->rank_count < SERVER_RANKS_MAX ? after->rank_count : (uint32_t)SERVER_RANKS_MAX;
     if (versions_find(evidence->facts->version, &ret_view->spelling, &guessed, NULL) != ERROR_NONE)
         (void)versions_find("", &ret_view->spelling, &guessed, NULL);
@@ -89,6 +89,21 @@ bool probe_view_wrong_ranks(const struct probe_view *view, char *ret_what, size_
     return before != expected || view->evidence->after->rank_count != expected;
 }
 
+/* Only a reset sets the counters back, and it removes the hooks (SGLang 0.5.23, dumper.py). */
+bool probe_view_went_back(const struct probe_view *view, char *ret_what, size_t size)
+{
+    const struct server_answer *before = view->evidence->before, *after = view->evidence->after;
+    for (uint32_t i = 0; i < view->ranks; i++) {
+        snprintf(ret_what, size,
+                 "the counters of rank %" PRIu32 " went back during the probe, from step %" PRIu64 ", index %" PRIu64
+                 " to %" PRIu64 ", %" PRIu64 ": somebody called /dumper/reset",
+                 i, before->rank[i].step, before->rank[i].dump_index, after->rank[i].step, after->rank[i].dump_index);
+        if (after->rank[i].step < before->rank[i].step || after->rank[i].dump_index < before->rank[i].dump_index)
+            return true;
+    }
+    return false;
+}
+
 bool probe_view_no_step(const struct probe_view *view, char *ret_what, size_t size)
 {
     for (uint32_t i = 0; i < view->ranks; i++) {
@@ -100,15 +115,50 @@ bool probe_view_no_step(const struct probe_view *view, char *ret_what, size_t si
     return false;
 }
 
+/* The first rank that began files and the first that did not; false when there is no such pair. */
+static bool find_silent(const struct probe_view *view, uint32_t *ret_silent, uint32_t *ret_loud)
+{
+    bool silent = false, loud = false;
+    for (uint32_t i = view->ranks; i-- > 0;) {
+        *(view->rank[i].indices == 0 ? ret_silent : ret_loud) = i;
+        silent = silent || view->rank[i].indices == 0;
+        loud = loud || view->rank[i].indices > 0;
+    }
+    return silent && loud;
+}
+
+/* What a filter drops is not counted, so hooks under it look like none. */
+bool probe_view_filtered_out(const struct probe_view *view, char *ret_what, size_t size)
+{
+    snprintf(ret_what, size,
+             "%" PRIu64 " passes began no file on any rank under DUMPER_FILTER=%.100s: it keeps nothing",
+             view->rank[0].steps, view->filter);
+    for (uint32_t i = 0; i < view->ranks; i++)
+        if (view->rank[i].indices > 0)
+            return false;
+    return view->filter[0] != '\0';
+}
+
+bool probe_view_silent_rank(const struct probe_view *view, char *ret_what, size_t size)
+{
+    uint32_t silent = 0, loud = 0;
+    if (!find_silent(view, &silent, &loud))
+        return false;
+    snprintf(ret_what, size,
+             "rank %" PRIu32 " counted %" PRIu64 " passes and began no file, where rank %" PRIu32 " began %" PRIu64,
+             silent, view->rank[silent].steps, loud, view->rank[loud].indices);
+    return true;
+}
+
 bool probe_view_no_hooks(const struct probe_view *view, char *ret_what, size_t size)
 {
     for (uint32_t i = 0; i < view->ranks; i++) {
         snprintf(ret_what, size, "rank %" PRIu32 " counted %" PRIu64 " passes and began no file", i,
                  view->rank[i].steps);
-        if (view->rank[i].indices == 0)
-            return true;
+        if (view->rank[i].indices > 0)
+            return false;
     }
-    return false;
+    return view->ranks > 0;
 }
 
 bool probe_view_no_hooks_graphs(const struct probe_view *view, char *ret_what, size_t size)
@@ -127,7 +177,7 @@ bool probe_view_no_files(const struct probe_view *view, char *ret_what, size_t s
     for (uint32_t i = 0; i < view->ranks; i++) {
         snprintf(ret_what, size, "rank %" PRIu32 " began %" PRIu64 " files, and none of them is in the folder", i,
                  view->rank[i].indices);
-        if (view->rank[i].passes == 0)
+        if (view->rank[i].passes == 0 && view->rank[i].indices > 0)
             return true;
     }
     return view->ranks == 0;
@@ -165,6 +215,8 @@ bool probe_view_core_mode(const struct probe_view *view, char *ret_what, size_t 
 {
     for (uint32_t i = 0; i < view->ranks; i++) {
         const struct audit_pass *first = view->rank[i].first;
+        if (first == NULL) /* a filter that keeps nothing of this rank */
+            continue;
         snprintf(ret_what, size,
                  "the first pass of rank %" PRIu32 " left %" PRIu64
                  " files with the inputs and nothing of any layer, as in mode 'core'",
@@ -182,6 +234,8 @@ bool probe_view_prefill_graph(const struct probe_view *view, char *ret_what, siz
     for (uint32_t i = 0; i < view->ranks; i++) {
         const struct probe_view_rank *rank = &view->rank[i];
         bool alone = rank->passes == 1 && rank->steps > 1;
+        if (rank->first == NULL)
+            continue;
         snprintf(ret_what, size,
                  "the prefill of rank %" PRIu32 " left %" PRIu64
                  " files without any layer and without request ids (%" PRIu64
@@ -243,14 +297,15 @@ bool probe_view_decode_graph(const struct probe_view *view, char *ret_what, size
 {
     for (uint32_t i = 0; i < view->ranks; i++) {
         const struct probe_view_rank *rank = &view->rank[i];
-        if (rank->decode < DECODE_LEAST && rank->passes < rank->steps) {
+        if (rank->first != NULL && rank->decode < DECODE_LEAST && rank->passes < rank->steps) {
             snprintf(ret_what, size,
                      "rank %" PRIu32 " counted %" PRIu64 " passes, but %u decode passes left files: the others were "
                      "replayed from a graph",
                      i, rank->steps, rank->decode);
             return true;
         }
-        if (rank->decode > 0 && rank->decode_layers == 0) {
+        bool dropped = view->filter[0] != '\0' && rank->extend_layers == 0; /* in prefill too: by the filter */
+        if (rank->decode > 0 && rank->decode_layers == 0 && !dropped) {
             snprintf(ret_what, size, "a decode pass of rank %" PRIu32 " left no file of any layer", i);
             return true;
         }
@@ -268,6 +323,23 @@ bool probe_view_pass_count(const struct probe_view *view, char *ret_what, size_t
                  i, rank->steps, rank->passes, rank->extend, rank->decode, DECODE_LEAST, DECODE_MOST);
         if (rank->extend != 1 || rank->decode < DECODE_LEAST || rank->decode > DECODE_MOST ||
             rank->steps != rank->passes)
+            return true;
+    }
+    return false;
+}
+
+/* The ranks of one stage run the same modules. */
+bool probe_view_unequal_ranks(const struct probe_view *view, char *ret_what, size_t size)
+{
+    uint32_t tensor = view->evidence->facts->tensor_ranks != 0 ? view->evidence->facts->tensor_ranks : 1;
+    for (uint32_t i = 0; i < view->ranks; i++) {
+        uint32_t first = i - i % tensor;
+        snprintf(ret_what, size,
+                 "rank %" PRIu32 " took %" PRIu64 " passes and began %" PRIu64 " files, rank %" PRIu32
+                 " of the same stage %" PRIu64 " and %" PRIu64 "; expected the same",
+                 i, view->rank[i].steps, view->rank[i].indices, first, view->rank[first].steps,
+                 view->rank[first].indices);
+        if (view->rank[i].indices != view->rank[first].indices || view->rank[i].steps != view->rank[first].steps)
             return true;
     }
     return false;

@@ -23,6 +23,7 @@ struct probe_view_rank {
 struct probe_view {
     const struct server_probe_evidence *evidence;
     const struct versions_spelling *spelling; /* of the server's release */
+    const char *filter;                       /* DUMPER_FILTER; "": none */
     uint32_t ranks;
     uint32_t layers; /* of one pass, over all pipeline stages */
     struct probe_view_rank rank[SERVER_RANKS_MAX];
@@ -34,8 +35,11 @@ bool probe_view_unanswered(const struct probe_view *view, char *ret_what, size_t
 bool probe_view_unreadable(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_wrong_setting(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_wrong_ranks(const struct probe_view *view, char *ret_what, size_t size);
+bool probe_view_went_back(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_no_step(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_no_hooks_graphs(const struct probe_view *view, char *ret_what, size_t size);
+bool probe_view_filtered_out(const struct probe_view *view, char *ret_what, size_t size);
+bool probe_view_silent_rank(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_no_hooks(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_no_files(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_health_probes(const struct probe_view *view, char *ret_what, size_t size);
@@ -48,6 +52,7 @@ bool probe_view_broken_files(const struct probe_view *view, char *ret_what, size
 bool probe_view_chunked(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_decode_graph(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_pass_count(const struct probe_view *view, char *ret_what, size_t size);
+bool probe_view_unequal_ranks(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_fewer_layers(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_graphs_on(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_incomplete(const struct probe_view *view, char *ret_what, size_t size);

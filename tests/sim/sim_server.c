@@ -95,6 +95,7 @@ void sim_server_answer(struct sim_world *w, const struct sim_pending *p)
     if (a.ok)
         fill_state(w, &a);
     a.facts = (struct server_facts){.graphs_known = true, .graphs_off = !w->plan->trait[SIM_TRAIT_GRAPHS]};
+    text_copy(a.facts.unfit_setting, sizeof a.facts.unfit_setting, a.facts.graphs_off ? "" : "--disable-graphs");
     sim_world_feed(w, &(struct run_event){.kind = RUN_EVENT_ANSWER, .number = p->number, .answer = &a});
 }
 

@@ -128,7 +128,9 @@ static void answer_question(struct run_world *world, const struct run_effect *ef
     case SERVER_INFO:
         answer.facts.graphs_known = true;
         answer.facts.graphs_off = !world->graphs_on;
-        text_copy(answer.facts.graphs_problem, sizeof answer.facts.graphs_problem,
+        text_copy(answer.facts.unfit_setting, sizeof answer.facts.unfit_setting,
+                  world->graphs_on ? "--disable-graphs" : "");
+        text_copy(answer.facts.unfit_problem, sizeof answer.facts.unfit_problem,
                   world->graphs_on ? "graphs are on" : "");
         break;
     case SERVER_LOAD:

@@ -322,6 +322,12 @@ static void test_info(void **state)
         {"{\"version\":\"1\",\"tp_size\":4,\"dp_size\":4,\"enable_dp_attention\":true}", false, false, 4, "attention"},
         {"{\"version\":\"1\",\"dp_size\":2}", false, false, 2, ""},
         {"{\"version\":\"1\",\"disaggregation_mode\":\"prefill\"}", false, false, 1, "prefill server of a"},
+        {"{\"version\":\"0.5.23\",\"tp_size\":4,\"attn_dp_size\":2,\"dp_size\":1}", false, false, 4, "attention"},
+        {"{\"version\":\"1\",\"enable_two_batch_overlap\":true,\"enable_pdmux\":false}", false, false, 1,
+         "two-batch overlap"},
+        {"{\"version\":\"1\",\"enable_pdmux\":true}", false, false, 1, "multiplexed"},
+        {"{\"version\":\"0.5.9\"}", false, false, 1, ""},
+        {"{\"version\":\"1\",\"use_ray\":true}", false, false, 1, ""},
         {"{\"version\":\"1\",\"disaggregation_mode\":null}", false, false, 1, ""},
         {"{\"version\":\"1\",\"speculative_algorithm\":\"EAGLE\"}", false, false, 1, "speculative"},
         {"{\"version\":\"1\",\"nnodes\":2,\"tp_size\":2}", false, false, 2,
@@ -336,9 +342,10 @@ static void test_info(void **state)
             (rows[i].limited[0] == '\0') != (facts->limited[0] == '\0'))
             fail_msg("%s: '%s' '%s'", rows[i].body, answer.problem, facts->limited);
         /* what is known to be wrong has words, and the setting to blame is in them */
-        bool wrong = facts->graphs_known && !facts->graphs_off;
-        if (wrong != (facts->graphs_setting[0] != '\0') || strstr(facts->graphs_problem, facts->graphs_setting) == NULL)
-            fail_msg("%s: '%s' '%s'", rows[i].body, facts->graphs_setting, facts->graphs_problem);
+        bool wrong = (facts->graphs_known && !facts->graphs_off) || strstr(rows[i].body, "\"dp_size\":2") != NULL ||
+                     strstr(rows[i].body, "0.5.9") != NULL || strstr(rows[i].body, "use_ray") != NULL;
+        if (wrong != (facts->unfit_setting[0] != '\0') || strstr(facts->unfit_problem, facts->unfit_setting) == NULL)
+            fail_msg("%s: '%s' '%s'", rows[i].body, facts->unfit_setting, facts->unfit_problem);
         assert_string_not_equal(facts->limited + (strlen(facts->limited) > 2 ? strlen(facts->limited) - 2 : 0), "; ");
     }
 }

@@ -176,16 +176,87 @@ static void test_counters(void **state)
     judge(SERVER_FAILED, "DUMPER_ENABLE", "rank 1 counted no pass");
     begin(2, 2);
     world.after.rank[1].dump_index = 7;
-    judge(SERVER_FAILED, "DUMPER_SERVER_PORT", "rank 1 counted 3 passes and began no file");
+    judge(SERVER_FAILED, "DUMPER_SERVER_PORT", "rank 1 counted 3 passes and began no file, where rank 0 began 369");
+    assert_non_null(strstr(world.judgement.text, "every rank"));
+    begin(2, 2);
+    world.after.rank[0].dump_index = world.after.rank[1].dump_index = 7;
+    judge(SERVER_FAILED, "DUMPER_SERVER_PORT", "began no file. Setting");
     assert_non_null(strstr(world.judgement.text, "reset"));
     begin(1, 2); /* after a reset the counters begin at 0 */
     world.after.rank[0] = (struct server_rank){.dump_index = 0, .step = 3};
-    judge(SERVER_FAILED, "DUMPER_SERVER_PORT", "reset");
+    judge(SERVER_FAILED, "/dumper/reset", "went back during the probe, from step 2, index 7 to 3, 0");
+    begin(2, 2);
+    world.after.rank[1].step = 1;
+    judge(SERVER_FAILED, "/dumper/reset", "rank 1 went back");
+    begin(4, 2); /* the ranks of one stage write the same files, those of another stage need not */
+    world.facts.tensor_ranks = 2;
+    world.facts.pipeline_stages = 2;
+    world.after.rank[2].dump_index = world.after.rank[3].dump_index = 300;
+    judge(SERVER_PROVEN, "", "on 4 ranks");
+    world.after.rank[3].dump_index = 301;
+    judge(SERVER_FAILED, "--tp-size", "rank 3 took 3 passes and began 294 files, rank 2 of the same stage 3 and 293");
+    strcpy(world.facts.limited, "attention data parallelism: x");
+    judge(SERVER_LIMITED, "", "rank 3 took 3 passes");
     begin(1, 2);
     world.after.rank[0].dump_index = 7;
     world.facts.graphs_off = false;
     strcpy(world.facts.decode_graphs, "full");
     judge(SERVER_FAILED, "--disable-decode-cuda-graph", "graphs are replayed (decode full");
+}
+
+static void filter_with(const char *filter)
+{
+    strcpy(world.before.filter, filter);
+    strcpy(world.after.filter, filter);
+}
+
+static void test_filter(void **state)
+{
+    (void)state;
+    begin(2, 2); /* keeps all that the proof needs */
+    filter_with("'mlp' in name or layer_id is None");
+    judge(SERVER_PROVEN, "", "; under DUMPER_FILTER='mlp' in name or layer_id is None");
+    begin(2, 2); /* keeps nothing: what is dropped is not counted */
+    filter_with("False");
+    world.after.rank[0].dump_index = world.after.rank[1].dump_index = 7;
+    world.audit.pass_count = 0;
+    judge(SERVER_FAILED, "DUMPER_FILTER",
+          "3 passes began no file on any rank under DUMPER_FILTER=False: it keeps nothing");
+    begin(1, 2); /* layers alone: no ids of requests, no phases */
+    filter_with("layer_id in [0]");
+    for (size_t i = 0; i < 3; i++) {
+        world.audit.passes[i].phase = AUDIT_UNKNOWN;
+        world.audit.passes[i].tokens = 0;
+        world.audit.passes[i].has_request_ids = false;
+        world.audit.passes[i].layers = 1;
+    }
+    judge(SERVER_LIMITED, "", "with DUMPER_FILTER=layer_id in [0] the files cannot show all: rank 0 counted 3 passes");
+    begin(1, 2); /* inputs alone: as in mode core */
+    filter_with("layer_id is None");
+    for (size_t i = 0; i < 3; i++)
+        world.audit.passes[i].layers = 0, world.audit.passes[i].layer_files = 0;
+    judge(SERVER_LIMITED, "", "nothing of any layer");
+    begin(2, 2); /* a pipeline stage of which nothing is kept */
+    filter_with("layer_id in [0]");
+    world.facts.tensor_ranks = 1;
+    world.facts.pipeline_stages = 2;
+    world.after.rank[1].dump_index = 7;
+    world.audit.pass_count = 3;
+    judge(SERVER_LIMITED, "", "rank 1 counted 3 passes and began no file");
+    begin(1, 2); /* a filter excuses neither graphs nor files that are lost */
+    filter_with("layer_id in [0]");
+    world.audit.pass_count = 1;
+    judge(SERVER_FAILED, "--disable-decode-cuda-graph", "replayed from a graph");
+    begin(1, 2);
+    filter_with("layer_id in [0]");
+    world.audit.pass_count = 0;
+    judge(SERVER_FAILED, "DUMPER_DIR", "none of them is in the folder");
+    begin(1, 2);
+    filter_with("False");
+    world.after.rank[0].dump_index = 7;
+    world.facts.graphs_off = false;
+    strcpy(world.facts.decode_graphs, "full");
+    judge(SERVER_FAILED, "--disable-decode-cuda-graph", "graphs are replayed");
 }
 
 static void test_folder(void **state)
@@ -356,7 +427,7 @@ static void test_nonsense(void **state)
     assert_int_equal(world.judgement.verdict, SERVER_FAILED);
     begin(1, 2);
     world.before.rank[0] = (struct server_rank){.dump_index = UINT64_MAX, .step = UINT64_MAX};
-    judge(SERVER_FAILED, "DUMPER_ENABLE", "no pass");
+    judge(SERVER_FAILED, "/dumper/reset", "went back");
     begin(1, 0);
     world.audit.pass_count = 0;
     world.audit.complete = false;
@@ -372,6 +443,7 @@ int main(void)
         cmocka_unit_test(test_folder),       cmocka_unit_test(test_foreign),   cmocka_unit_test(test_prefill_graph),
         cmocka_unit_test(test_decode_graph), cmocka_unit_test(test_core_mode), cmocka_unit_test(test_request),
         cmocka_unit_test(test_passes),       cmocka_unit_test(test_graphs_on), cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_filter),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     audit_fini(&world.audit);
