@@ -75,7 +75,6 @@ void run_dump_open(struct run_context *c, const char *experiment, const struct r
 {
     struct run *run = c->run;
     run->base = *base;
-    run->last = *base;
     text_copy(run->experiment, sizeof run->experiment, experiment);
     run->failed_saves_base = run->failed_saves;
     run->disturbance[0] = '\0';

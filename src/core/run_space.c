@@ -122,8 +122,8 @@ void run_space_blind(struct run_context *c)
     char limit[DURATION_TEXT];
     run_message(c, "free space could not be read for %s while %s was being dumped%s%s",
                 duration_text(run->settings.blind_limit_ms, limit),
-                run->experiment[0] != '\0' ? run->experiment : run->unsafe_told,
-                run->space_text[0] != '\0' ? ": " : "", run->space_text);
+                run->experiment[0] != '\0' ? run->experiment : run->unsafe_told, run->space_text[0] != '\0' ? ": " : "",
+                run->space_text);
     run_note(c, RUN_ERROR, RUN_NOTE_SPACE, "killed: %s", run->message);
     run_end_fail(c, RUN_OUTCOME_FLOOR);
 }

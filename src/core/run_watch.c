@@ -110,7 +110,6 @@ static void look_for_reset(struct run_context *c)
         return;
     run->revoked = true;
     run->counts_reset = run->experiment[0] != '\0';
-    run->counts_exact = false;
     run->judgement.verdict = SERVER_FAILED;
     text_copy(run->judgement.setting, sizeof run->judgement.setting, "/dumper/reset");
     text_copy(run->judgement.text, sizeof run->judgement.text, text);

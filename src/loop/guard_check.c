@@ -85,11 +85,6 @@ static void tell(struct guard *guard, bool ok)
                               .kind = RUN_EVENT_JUDGED, .number = guard->check_number, .judgement = &judgement});
         return;
     }
-    const char *disturbance = guard->run.disturbance;
-    if (disturbance[0] != '\0') {
-        guard->audit.complete = false;
-        list_add(&guard->audit.reasons, disturbance);
-    }
     guard_feed(guard,
                &(struct run_event){.kind = RUN_EVENT_AUDITED,
                                    .number = guard->check_number,

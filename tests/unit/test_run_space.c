@@ -143,7 +143,13 @@ static void test_budget(void **state)
     run_world_survey(&world, 1300, false); /* began before it was over */
     run_world_survey(&world, 1400, false);
     run_world_survey(&world, 1400, false);
-    run_world_live(&world, 60000);
+    assert_int_equal(world.run.grown_ns, 0);
+    run_world_survey(&world, 1500, false); /* once is looked into, and is no growth */
+    assert_int_equal(world.run.wake_ns, world.now_ns);
+    for (int i = 0; i < 10; i++) {
+        run_world_live(&world, 6000);
+        run_world_survey(&world, 1500, false);
+    }
     assert_int_equal(world.run.state, RUN_ARMED);
     ask_dump(0, 0);
     assert_int_equal(world.reply_code, ERROR_SPACE);
@@ -185,6 +191,38 @@ static void test_budget_and_somebody_else(void **state)
     assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_BUDGET);
     assert_int_equal(world.done[RUN_DO_SEAL], 2);
     assert_false(world.enabled);
+    for (uint64_t bytes = 1400; bytes <= 1600; bytes += 100) { /* its last pass has time too */
+        run_world_survey(&world, bytes, true);
+        run_world_live(&world, 1000);
+    }
+    assert_int_equal(world.run.state, RUN_ARMED);
+}
+
+static void test_budget_that_grows_under_the_audit(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    world.run.settings.budget_bytes = 1000;
+    run_world_survey(&world, 1000, true);
+    while (world.done[RUN_DO_CHECK] < 2) /* the probe's was the first */
+        run_world_settle(&world, 1);
+    for (uint64_t bytes = 1100; bytes <= 1300; bytes += 100) {
+        assert_int_equal(world.run.state, RUN_SEALING);
+        run_world_survey(&world, bytes, true);
+    }
+    expect_end(RUN_OUTCOME_BUDGET, "bytes still came");
+}
+
+static void test_budget_while_a_dump_is_prepared(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    world.run.settings.budget_bytes = 1000;
+    world.requests = 1;
+    ask_dump(0, 0);
+    run_world_survey(&world, 1000, false);
+    assert_int_equal(world.reply_code, ERROR_SPACE);
+    assert_int_equal(world.run.dump_request, 0);
 }
 
 static void test_for(void **state)
@@ -234,6 +272,8 @@ int main(void)
         cmocka_unit_test(test_budget),
         cmocka_unit_test(test_budget_that_still_grows),
         cmocka_unit_test(test_budget_and_somebody_else),
+        cmocka_unit_test(test_budget_that_grows_under_the_audit),
+        cmocka_unit_test(test_budget_while_a_dump_is_prepared),
         cmocka_unit_test(test_for),
         cmocka_unit_test(test_passes),
     };

@@ -116,6 +116,7 @@ static void test_suspend(void **state)
     run_world_step(&world, run_world_event(&world, RUN_EVENT_FLOOR));
     run_world_step(&world, (struct run_event){.kind = RUN_EVENT_SUSPEND});
     assert_int_equal(world.done[RUN_DO_SUSPEND], 0);
+    assert_int_equal(run_world_noted(&world, "the run is at its end and cannot be suspended now"), 1);
 }
 
 static void resume(uint64_t ms)

@@ -40,6 +40,7 @@ static void test_no_answer_and_nothing_grows(void **state)
 {
     (void)state;
     run_world_reach(&world, RUN_DUMPING);
+    run_world_live(&world, 30000);
     world.step += 5;
     run_world_live(&world, 2000);
     world.mute = true;
@@ -47,6 +48,7 @@ static void test_no_answer_and_nothing_grows(void **state)
     assert_int_equal(world.run.state, RUN_DUMPING);
     run_world_live(&world, 1100);
     expect_end(RUN_OUTCOME_CONTROL_LOST, "asked for its counters and has not answered for 60.0 s");
+    assert_non_null(strstr(world.run.message, "nothing grew for 62.0 s"));
     assert_non_null(strstr(world.run.message, "step 8"));
     assert_int_equal(run_exit_status(&world.run), STATUS_LOST);
 }
@@ -219,6 +221,86 @@ static void test_unsafe_experiment(void **state)
     }
 }
 
+static void spoil_disable(struct run_world *w, struct server_answer *answer)
+{
+    if (answer->question == SERVER_DISABLE) {
+        answer->ok = false;
+        w->enabled = true;
+    }
+}
+
+/* It is tried again and again, told once, and bounded like a dump. */
+static void test_unsafe_experiment_that_stays_on(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    unsigned disables = world.asked[SERVER_DISABLE];
+    world.spoil = spoil_disable;
+    world.enabled = true;
+    strcpy(world.experiment, "../x");
+    run_world_live(&world, 20000);
+    assert_int_equal(run_world_noted(&world, "which is no experiment name"), 1);
+    assert_true(world.asked[SERVER_DISABLE] >= disables + 10);
+    world.spoil = NULL;
+    run_world_live(&world, 6000);
+    assert_false(world.enabled);
+    run_world_space(&world, SPACE_UNMEASURABLE);
+    run_world_live(&world, 30000);
+    world.spoil = spoil_disable;
+    world.enabled = true;
+    while (run_world_noted(&world, "which is no experiment name") < 2)
+        run_world_live(&world, 100);
+    run_world_live(&world, 9000);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    run_world_live(&world, 1100);
+    expect_end(RUN_OUTCOME_FLOOR, "while ../x was being dumped");
+    assert_int_equal(world.done[RUN_DO_SEAL], 0);
+}
+
+/* Found while nothing can be read: it goes off, and has the whole blind limit for that. */
+static void test_found_while_blind(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    run_world_space(&world, SPACE_UNMEASURABLE);
+    run_world_live(&world, 60000);
+    world.enabled = true;
+    strcpy(world.experiment, "theirs");
+    world.spoil = spoil_disable;
+    while (world.run.state == RUN_ARMED)
+        run_world_live(&world, 100);
+    run_world_live(&world, 9000);
+    assert_int_equal(world.run.state, RUN_SEALING);
+    run_world_live(&world, 1100);
+    expect_end(RUN_OUTCOME_FLOOR, "while theirs was being dumped");
+}
+
+/* What is known of it when it is found is all that is known should the server die then. */
+static void test_found_and_dead(void **state)
+{
+    (void)state;
+    run_world_reach_with(&world, RUN_ARMED, 2);
+    uint64_t base = world.dump_index;
+    world.enabled = true;
+    strcpy(world.experiment, "theirs");
+    strcpy(world.wrong_setting, "mode is core");
+    world.dump_index += 100;
+    while (world.run.state == RUN_ARMED)
+        run_world_live(&world, 100);
+    assert_non_null(strstr(world.run.disturbance, "mode is core"));
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_EXITED));
+    assert_int_equal(world.run.base.rank[0].dump_index, base);
+    assert_int_equal(world.run.last.rank[1].dump_index, base + 100);
+
+    run_world_reach_with(&world, RUN_ARMED, 2);
+    world.enabled = true;
+    strcpy(world.experiment, "theirs");
+    world.ranks = 1;
+    while (world.run.state == RUN_ARMED)
+        run_world_live(&world, 100);
+    assert_non_null(strstr(world.run.disturbance, "not every rank"));
+}
+
 static void test_somebody_is_faster(void **state)
 {
     (void)state;
@@ -366,6 +448,9 @@ int main(void)
         cmocka_unit_test(test_switched_on_by_somebody_else),
         cmocka_unit_test(test_all_limits_hold_for_it),
         cmocka_unit_test(test_unsafe_experiment),
+        cmocka_unit_test(test_unsafe_experiment_that_stays_on),
+        cmocka_unit_test(test_found_while_blind),
+        cmocka_unit_test(test_found_and_dead),
         cmocka_unit_test(test_somebody_is_faster),
         cmocka_unit_test(test_our_dump_is_changed),
         cmocka_unit_test(test_wrong_setting),
