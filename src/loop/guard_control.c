@@ -318,6 +318,14 @@ static void on_dump(struct control_request *request, void *user)
                        "%s: names that begin with kldump- are for kldump itself; choose another", experiment);
         return;
     }
+    if (guard->space_told == SPACE_UNMEASURABLE) { /* and the look below might never come back */
+        control_refuse(
+            request, ERROR_SPACE,
+            "free space cannot be read: %s; nothing may be dumped while the floor cannot be guarded: look at "
+            "the filesystem, then ask again",
+            guard->run.space_text);
+        return;
+    }
     struct error err = ERROR_INIT;
     struct list own = {0};
     if (json_optional_list(request->parameters, "own_request_ids", &own, &err) != ERROR_NONE) {

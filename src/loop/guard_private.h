@@ -164,6 +164,7 @@ struct guard {
     uint64_t floor_ms;           /* when a kill at the floor was noticed; 0: none yet */
     enum space_level space_told; /* the machine knows of it */
     struct survey *survey;
+    uint64_t survey_until_ms;           /* the sealed dump is looked at until then; 0: it is not */
     char surveyed[SERVER_NAME_MAX];     /* the dump that the survey looks at; "" none */
     char space_lost[256];               /* DIR is not the folder any more that is watched; "" */
     bool space_read_only;               /* an own write said so; figures need not */

@@ -11,7 +11,8 @@
 
 /* A reading is due at least each second. */
 static const uint64_t blind_after_ns = 3000000000;
-static const uint64_t count_limit_ms = 300; /* for the last count of what the run wrote */
+static const uint64_t blocked_after_ns = 1000000000; /* a reading takes microseconds */
+static const uint64_t count_limit_ms = 300;          /* for the last count of what the run wrote */
 
 static void read_space(void *context, struct space_reading *ret_reading)
 {
@@ -91,7 +92,7 @@ static void describe_blind(const struct guard *guard, const struct watcher_snaps
     double seconds = (double)snapshot->reading_age_ns / 1e9;
     if (guard->space_lost[0] != '\0')
         text_copy(ret_text, size, guard->space_lost);
-    else if (snapshot->blocked_ns > blind_after_ns)
+    else if (snapshot->blocked_ns > blocked_after_ns)
         snprintf(ret_text, size, "the filesystem of %s does not answer: no reading of its free space for %.1f s",
                  guard->plan.directory, seconds);
     else

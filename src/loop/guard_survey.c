@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t copy_ms = 10000; /* between two copies of the record, while a dump is on */
+static const uint64_t after_budget_ms = 10000; /* so long a dump is looked at that had to end and may yet grow */
+static const uint64_t copy_ms = 10000;         /* between two copies of the record, while a dump is on */
 
 /* ---- the survey ---- */
 
@@ -50,8 +51,11 @@ void guard_survey_follow(struct guard *guard)
     if (guard->survey == NULL || strcmp(guard->surveyed, run->experiment) == 0)
         return;
     text_copy(guard->surveyed, sizeof guard->surveyed, run->experiment);
+    guard->survey_until_ms = 0;
     if (run->experiment[0] != '\0')
         survey_open(guard->survey, run->experiment);
+    else if (run->settings.budget_bytes > 0 && run->written_bytes >= run->settings.budget_bytes)
+        guard->survey_until_ms = clock_now_ms() + after_budget_ms;
     else
         survey_shut(guard->survey);
 }
@@ -122,6 +126,10 @@ void guard_survey_turn(struct guard *guard)
         guard_report_copy(guard);
     }
     look_at_own_writes(guard);
+    if (guard->survey_until_ms != 0 && now_ms >= guard->survey_until_ms) {
+        guard->survey_until_ms = 0;
+        survey_shut(guard->survey);
+    }
     if (guard->space_lost[0] != '\0' && guard->survey != NULL && survey_wait(guard->survey, 0))
         survey_ask(guard->survey); /* it may be there again */
 }

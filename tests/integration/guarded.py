@@ -281,12 +281,22 @@ class Place:
                                             stdin=subprocess.DEVNULL, **options))
         return self.others[-1]
 
-    def small_disk(self, size):
-        disk = self.folder / "small"
+    def small_disk(self, size, options="", name="small"):
+        disk = self.folder / name
         disk.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "kldump-test", disk], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}{options}", "kldump-test", disk], check=True)
         self.mounts.append(disk)
         return disk
+
+    def fuse_disk(self):
+        """A disk that goes wrong when it is told to, and the folder in which it is told (fuse_disk.py)."""
+        disk, faults = self.folder / "fuse", self.folder / "faults"
+        disk.mkdir()
+        faults.mkdir()
+        self.start([PYTHON, "-B", HERE / "fuse_disk.py", disk, faults])
+        self.mounts.append(disk)
+        wait_for(disk.is_mount, 10, "the FUSE disk")
+        return disk, faults
 
     def survivors(self):
         """What lives of this test's runs: not the clients that it started beside them."""
