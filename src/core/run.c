@@ -187,6 +187,10 @@ static void line(struct run_context *c)
     case SERVER_LINE_UNKNOWN_FLAG:
         text_copy(run->cause, sizeof run->cause, said->text);
         break;
+    case SERVER_LINE_SYMPTOM:
+        if (run->cause[0] == '\0')
+            text_copy(run->cause, sizeof run->cause, said->text);
+        break;
     case SERVER_LINE_SAVE_FAILED:
         if (run->failed_saves++ == run->failed_saves_base && run->experiment[0] != '\0')
             run_note(c, RUN_WARN, RUN_NOTE_DUMP, "the server could not save a tensor of %s: the dump is incomplete",

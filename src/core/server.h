@@ -91,6 +91,7 @@ enum server_line_kind {
     SERVER_LINE_NOTHING,
     SERVER_LINE_STAGE,        /* the start has reached `text` ("loading weights"), for people */
     SERVER_LINE_CAUSE,        /* a likely cause should the server end: `text` says it in words */
+    SERVER_LINE_SYMPTOM,      /* how an end goes: a cause only where none is known; `text` as above */
     SERVER_LINE_SAVE_FAILED,  /* a tensor was not saved */
     SERVER_LINE_UNKNOWN_FLAG, /* the server does not know an argument: `text` has those that it names */
     SERVER_LINE_READY,        /* the server's own ready line: shown, never required */

@@ -64,11 +64,35 @@ static const struct line_row {
     {"Can not get local ip by remote", SERVER_LINE_CAUSE, DETAIL_NONE,
      "the dumper found no address of this host: without a default route its control calls hang"},
     {"has not completed after", SERVER_LINE_CAUSE, DETAIL_NONE, "ranks wait for each other in the dumper"},
+    {"Cannot allocate memory", SERVER_LINE_CAUSE, DETAIL_NONE, "the machine's memory is used up"},
+    {"MemoryError", SERVER_LINE_CAUSE, DETAIL_NONE, "the machine's memory is used up"},
+    {"Too many open files", SERVER_LINE_CAUSE, DETAIL_NONE, "too many open files: raise the limit (ulimit -n)"},
+    {"Address already in use", SERVER_LINE_CAUSE, DETAIL_NONE,
+     "a port is taken: --port, or that of the ranks (--nccl-port, --dist-init-addr)"},
+    {"Fatal Python error", SERVER_LINE_CAUSE, DETAIL_LINE, "a process of the server crashed"},
+    {" Killed  ", SERVER_LINE_CAUSE, DETAIL_NONE,
+     "a shell says that its program was killed by signal 9, as the kernel does when memory is out"},
     {"watchdog timeout (", SERVER_LINE_CAUSE, DETAIL_NONE, "a pass took longer than --watchdog-timeout"},
     {"Initialization failed. warmup error", SERVER_LINE_CAUSE, DETAIL_NONE, "the server's own warm-up request failed"},
+    {"crashed with exit code -9", SERVER_LINE_CAUSE, DETAIL_LINE,
+     "a process of the server was killed by signal 9, as the kernel does when memory is out"},
+    {"crashed with exit code -15", SERVER_LINE_CAUSE, DETAIL_LINE,
+     "a process of the server was ended by signal 15: a whole group was signalled, not the main process alone"},
     {"crashed with exit code", SERVER_LINE_CAUSE, DETAIL_LINE, "a process of the server was killed or crashed"},
     {"scheduler died during initialization", SERVER_LINE_CAUSE, DETAIL_NONE, "a scheduler died while loading"},
     {"Scheduler hit an exception", SERVER_LINE_CAUSE, DETAIL_NONE, "a scheduler raised an exception"},
+
+    {"SIGQUIT received", SERVER_LINE_SYMPTOM, DETAIL_NONE,
+     "a process of the server failed and had all of it ended (SIGQUIT)"},
+    {"Received sigquit from a child process", SERVER_LINE_SYMPTOM, DETAIL_NONE,
+     "a process of the server failed while loading and had all of it ended (SIGQUIT)"},
+    {"before crash diagnostics", SERVER_LINE_SYMPTOM, DETAIL_NONE, "a process of the server failed"},
+    {"BrokenPipeError", SERVER_LINE_SYMPTOM, DETAIL_NONE, "another process of the server was gone (broken pipe)"},
+    {"SIGTERM received", SERVER_LINE_SYMPTOM, DETAIL_NONE, "the server was asked to end (SIGTERM)"},
+    {"Gracefully exiting", SERVER_LINE_SYMPTOM, DETAIL_NONE,
+     "the server was asked to end (SIGTERM) and waits for its requests"},
+    {"Health check failed. Server couldn't get a response", SERVER_LINE_SYMPTOM, DETAIL_NONE,
+     "the server found that its scheduler does not answer"},
 
     {"Init torch distributed begin", SERVER_LINE_STAGE, DETAIL_NONE, "connecting the ranks"},
     {"Init parallel begin", SERVER_LINE_STAGE, DETAIL_NONE, "connecting the ranks"},
@@ -82,11 +106,12 @@ static const struct line_row {
     {"Capture target decode CUDA graph begin", SERVER_LINE_STAGE, DETAIL_NONE,
      "capturing decode graphs, which should be off"},
     {"Capture cuda graph begin", SERVER_LINE_STAGE, DETAIL_NONE, "capturing decode graphs, which should be off"},
+    {"Capture target decode CPU graph begin", SERVER_LINE_STAGE, DETAIL_NONE,
+     "capturing decode graphs, which should be off"},
     {"Running FlashInfer autotune", SERVER_LINE_STAGE, DETAIL_NONE, "tuning kernels"},
     {"Running warmup ", SERVER_LINE_STAGE, DETAIL_NONE, "warming up before the port opens"},
     {"Application startup complete", SERVER_LINE_STAGE, DETAIL_NONE, "opening the port"},
     {"Uvicorn running on", SERVER_LINE_STAGE, DETAIL_PORT, "port open, warm-up request runs"},
-    {"SIGTERM received", SERVER_LINE_STAGE, DETAIL_NONE, "finishing requests before the end"},
     {"The server is fired up and ready to roll!", SERVER_LINE_READY, DETAIL_NONE, "ready, says the server"},
 };
 
@@ -200,7 +225,7 @@ static size_t find_row(const char *line, size_t length, const char **ret_found)
     return best;
 }
 
-void lines_read(const char *line, size_t length, struct server_line *ret_line)
+static void read_plain(const char *line, size_t length, struct server_line *ret_line)
 {
     const char *found = NULL;
     size_t row = find_row(line, length, &found);
@@ -217,6 +242,30 @@ void lines_read(const char *line, size_t length, struct server_line *ret_line)
     }
 }
 
+/* Warnings are coloured (0.5.16 and 0.5.23 seen): ESC [ NUMBERS LETTER may stand anywhere. */
+void lines_read(const char *line, size_t length, struct server_line *ret_line)
+{
+    if (memchr(line, '\x1b', length) == NULL) {
+        read_plain(line, length, ret_line);
+        return;
+    }
+    struct buffer plain;
+    buffer_init(&plain);
+    for (size_t i = 0; i < length;) {
+        const char *escape = memchr(line + i, '\x1b', length - i);
+        size_t end = escape != NULL ? (size_t)(escape - line) : length;
+        buffer_append(&plain, line + i, end - i);
+        i = end + (end < length ? 1 : 0);
+        if (i >= length || escape == NULL || line[i] != '[')
+            continue;
+        for (i++; i < length && (isdigit((unsigned char)line[i]) || line[i] == ';'); i++)
+            ;
+        i += i < length ? 1 : 0;
+    }
+    read_plain(plain.data, plain.length, ret_line);
+    buffer_fini(&plain);
+}
+
 /* How SGLang ends itself (0.5.16 and 0.5.23, seen): an error in any of its processes makes it kill its whole tree. */
 static const struct {
     int exit_code, signal; /* -1: not this way */
@@ -228,9 +277,14 @@ static const struct {
     {3, -1, "the server ended with status 3: its start failed, most often because its port was taken"},
     {126, -1, "CMD could not be executed (status 126)"},
     {127, -1, "CMD or a program it starts was not found (status 127)"},
+    {137, -1,
+     "CMD ended with status 137: a shell says so when its program was killed by signal 9; after an error in one of its "
+     "processes SGLang does that itself, so does the kernel when memory is out"},
     {-1, SIGKILL,
      "the server was killed by signal 9: after an error in one of its processes SGLang does that itself; "
-     "so does the kernel when memory is out"},
+     "so does the kernel when memory is out; up to 0.5.18 it also ends so after SIGTERM"},
+    {-1, SIGHUP, "the server was ended by signal 1 (its terminal was gone)"},
+    {-1, SIGBUS, "the server crashed (signal 7, bus error: often a full /dev/shm)"},
     {-1, SIGTERM, "the server was ended by signal 15 from outside before it had loaded"},
     {-1, SIGQUIT, "the server was ended by signal 3"},
     {-1, SIGINT, "the server was interrupted (signal 2)"},
@@ -240,12 +294,16 @@ static const struct {
 
 void lines_explain_exit(int exit_code, int signal, const char *cause, char *ret_text, size_t size)
 {
-    char words[200] = "";
+    char words[240] = "";
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
         if (endings[i].exit_code == exit_code && endings[i].signal == signal)
             text_copy(words, sizeof words, endings[i].text);
     if (words[0] == '\0' && signal >= 0)
         snprintf(words, sizeof words, "the server was ended by signal %d", signal);
+    else if (words[0] == '\0' && exit_code > 128 && exit_code < 128 + 65)
+        snprintf(words, sizeof words,
+                 "CMD ended with status %d: a shell says so when its program was ended by signal %d", exit_code,
+                 exit_code - 128);
     else if (words[0] == '\0' && exit_code >= 0)
         snprintf(words, sizeof words, "the server ended with status %d", exit_code);
     else if (words[0] == '\0')

@@ -437,9 +437,26 @@ static void test_rank_that_is_missing(void **state)
     }
 }
 
+/* How an end goes is its cause only while no better one is known. */
+static void test_symptom(void **state)
+{
+    (void)state;
+    static const struct server_line lines[] = {
+        {.kind = SERVER_LINE_SYMPTOM, .text = "all of it was ended"},
+        {.kind = SERVER_LINE_CAUSE, .text = "out of memory"},
+        {.kind = SERVER_LINE_SYMPTOM, .text = "a process failed"},
+    };
+    run_world_reach(&world, RUN_ARMED);
+    for (size_t i = 0; i < 3; i++) {
+        run_world_step(&world, (struct run_event){.kind = RUN_EVENT_LINE, .line = &lines[i]});
+        assert_string_equal(world.run.cause, i == 0 ? "all of it was ended" : "out of memory");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_symptom),
         cmocka_unit_test(test_no_answer_and_nothing_grows),
         cmocka_unit_test(test_growth_is_life),
         cmocka_unit_test(test_computing_alone_is_not_life_for_ever),
