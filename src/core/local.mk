@@ -6,4 +6,5 @@ libcore_a_SOURCES = \
     src/core/run_dump.c src/core/run_end.c src/core/run_space.c src/core/run_start.c \
     src/core/run_suspend.c src/core/run_watch.c \
     src/core/server.c src/core/server.h \
-    src/core/space.c src/core/space.h
+    src/core/space.c src/core/space.h \
+    src/core/space_start.c src/core/space_start.h

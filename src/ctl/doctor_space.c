@@ -1,6 +1,6 @@
 /* The dump folder: whether a run may use it, and what its filesystem has room for. */
 #include "base/size.h"
-#include "core/space.h"
+#include "core/space_start.h"
 #include "ctl/doctor.h"
 #include "sys/dump_folder.h"
 #include "sys/space.h"
@@ -11,10 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-static const uint64_t small_tmpfs_bytes = 4ull << 30;
-/* The guard rehearses the kill and takes twice that, and never less than this. */
-static const uint64_t kill_ns = 5000000, look_ns = 1000000;
 
 void doctor_space_folder(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
@@ -77,105 +73,73 @@ void doctor_space_filesystem(struct doctor *doctor, struct doctor_finding *ret_f
     }
 }
 
-struct levels {
-    uint64_t floor, act, soft, start;
-    uint64_t floor_inodes, act_inodes;
-};
-
-static void work_out(const struct doctor *doctor, const struct space *space, struct levels *levels)
+/* What the guard would say to this filesystem; false where it cannot be read. */
+static bool check_start(const struct doctor *doctor, struct space_start *start, char *type, enum error_code *ret_code,
+                        struct error *err, struct doctor_finding *ret_finding)
 {
-    const struct settings *settings = &doctor->settings;
-    levels->floor = settings->floor.value > 0 ? size_bytes(&settings->floor, space->total_bytes)
-                                              : space_default_floor(space->total_bytes);
-    levels->start = space_start_level(levels->floor);
-    levels->soft = settings->soft.value > 0 ? size_bytes(&settings->soft, space->total_bytes)
-                                            : space_default_soft(levels->floor, space->free_bytes);
-    levels->floor_inodes = space->inodes_counted ? space_floor_inodes(&settings->floor, space->total_inodes) : 0;
-    struct space_limits limits = {.floor_bytes = levels->floor,
-                                  .floor_inodes = levels->floor_inodes,
-                                  .worst_rate_bytes_per_s = settings->worst_rate_bytes_per_s,
-                                  .kill_time_ns = kill_ns,
-                                  .min_interval_ns = look_ns,
-                                  .max_interval_ns = look_ns};
-    struct space_policy policy;
-    space_policy_init(&policy, &limits);
-    levels->act = policy.act_bytes;
-    levels->act_inodes = policy.act_inodes;
+    struct space space;
+    if (!read_space(doctor, &space, ret_finding))
+        return false;
+    *start = (struct space_start){.directory = doctor->directory,
+                                  .type = space_type(doctor->nearest_fd, type),
+                                  .measurable = space.measurable,
+                                  .total_bytes = space.total_bytes,
+                                  .free_bytes = space.free_bytes,
+                                  .inodes_counted = space.inodes_counted,
+                                  .total_inodes = space.total_inodes,
+                                  .free_inodes = space.free_inodes};
+    *ret_code = space_start_check(start, &doctor->settings, err);
+    return true;
 }
 
-/* The first thing that stands against a start, if any. */
-static bool refuse_space(const struct doctor *doctor, const struct space *space, const struct levels *levels,
-                         struct doctor_finding *ret_finding)
+static void act_levels(const struct space_start *start, uint64_t *ret_bytes, uint64_t *ret_inodes)
 {
-    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], d[SIZE_TEXT], buffer[SPACE_TYPE_TEXT];
-    size_text(space->free_bytes, a);
-    size_text(space->total_bytes, b);
-    size_text(levels->floor, c);
-    if (!space->measurable) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "this filesystem does not tell its free space: it cannot be guarded");
-        doctor_advise(ret_finding, "give a folder on another filesystem with --dir");
-    } else if (doctor->settings.floor.value == 0 && space->total_bytes < small_tmpfs_bytes &&
-               strcmp(space_type(doctor->nearest_fd, buffer), "tmpfs") == 0) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "a tmpfs of %s: a dump fills that in a second", b);
-        doctor_advise(ret_finding, "give another --dir, or say what must stay free with --floor");
-    } else if (levels->floor > space->total_bytes) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "the floor %s is larger than the whole filesystem (%s, %s of it free)", c,
-                   b, a);
-        doctor_advise(ret_finding, "give a lower --floor or another --dir");
-    } else if (space->free_bytes < levels->start) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "%s free of %s; a run with floor %s starts from %s on (a quarter more)", a,
-                   b, c, size_text(levels->start, d));
-        doctor_advise(ret_finding, "make room, give another --dir or a lower --floor");
-    } else if (levels->soft < levels->floor) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "--soft %s is below the floor %s", size_text(levels->soft, d), c);
-        doctor_advise(ret_finding, "give a higher --soft or a lower --floor");
-    } else if (levels->soft >= space->free_bytes) {
-        doctor_say(ret_finding, DOCTOR_FAIL, "%s free, and --soft %s switches dumping off at that: no dump could begin",
-                   a, size_text(levels->soft, d));
-        doctor_advise(ret_finding, "make room, give another --dir or a lower --soft");
-    } else if (space->free_bytes <= levels->act) {
-        doctor_say(ret_finding, DOCTOR_FAIL,
-                   "%s free, and a run is killed at %s: floor %s plus what may be written until all is dead", a,
-                   size_text(levels->act, d), c);
-        doctor_advise(ret_finding, "give a larger --dir, a lower --floor, or a lower worst_rate in --config");
-    } else {
-        return false;
-    }
-    return true;
+    struct space_limits limits;
+    struct space_policy policy;
+    space_start_limits(start, 0, &limits);
+    space_policy_init(&policy, &limits);
+    *ret_bytes = policy.act_bytes;
+    *ret_inodes = policy.act_inodes;
 }
 
 void doctor_space_bytes(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
-    struct space space;
-    struct levels levels;
-    char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], d[SIZE_TEXT], e[SIZE_TEXT];
-    if (!read_space(doctor, &space, ret_finding))
+    struct space_start start;
+    struct error err = ERROR_INIT;
+    enum error_code code;
+    char type[SPACE_TYPE_TEXT], a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT], d[SIZE_TEXT], e[SIZE_TEXT];
+    uint64_t act_bytes, act_inodes;
+    if (!check_start(doctor, &start, type, &code, &err, ret_finding))
         return;
-    work_out(doctor, &space, &levels);
-    if (refuse_space(doctor, &space, &levels, ret_finding))
+    if (code != ERROR_NONE) {
+        doctor_say_error(ret_finding, DOCTOR_FAIL, &err);
         return;
+    }
+    act_levels(&start, &act_bytes, &act_inodes);
     doctor_say(ret_finding, DOCTOR_PASS,
                "%s free of %s; dumping off at %s, killed at about %s, floor %s; how many tokens fit is known once a "
                "run is armed",
-               size_text(space.free_bytes, a), size_text(space.total_bytes, b), size_text(levels.soft, c),
-               size_text(levels.act, d), size_text(levels.floor, e));
+               size_text(start.free_bytes, a), size_text(start.total_bytes, b), size_text(start.soft_bytes, c),
+               size_text(act_bytes, d), size_text(start.floor_bytes, e));
 }
 
 void doctor_space_inodes(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
-    struct space space;
-    struct levels levels;
-    if (!read_space(doctor, &space, ret_finding))
+    struct space_start start;
+    enum error_code code;
+    char type[SPACE_TYPE_TEXT];
+    uint64_t act_bytes, act_inodes;
+    if (!check_start(doctor, &start, type, &code, NULL, ret_finding))
         return;
-    work_out(doctor, &space, &levels);
-    if (!space.inodes_counted) {
+    if (!start.inodes_counted) {
         doctor_say(ret_finding, DOCTOR_PASS, "not counted by this filesystem");
         return;
     }
-    bool few = space.free_inodes <= levels.act_inodes;
+    act_levels(&start, &act_bytes, &act_inodes);
+    bool few = start.free_inodes <= act_inodes;
     doctor_say(ret_finding, few ? DOCTOR_FAIL : DOCTOR_PASS,
-               "%" PRIu64 " free of %" PRIu64 "; killed at %" PRIu64 ", floor %" PRIu64, space.free_inodes,
-               space.total_inodes, levels.act_inodes, levels.floor_inodes);
+               "%" PRIu64 " free of %" PRIu64 "; killed at %" PRIu64 ", floor %" PRIu64, start.free_inodes,
+               start.total_inodes, act_inodes, start.floor_inodes);
     if (few)
         doctor_advise(ret_finding, "a dump is one file for each tensor: give a --dir on another filesystem");
 }

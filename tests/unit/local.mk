@@ -137,6 +137,11 @@ tests_unit_test_cgroup_SOURCES = tests/unit/test_cgroup.c
 tests_unit_test_cgroup_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cgroup_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_space_start
+TESTS += tests/unit/test_space_start
+tests_unit_test_space_start_SOURCES = tests/unit/test_space_start.c
+tests_unit_test_space_start_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_space_start_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)
 check_PROGRAMS += tests/unit/test_spark
 TESTS += tests/unit/test_spark
 tests_unit_test_spark_SOURCES = tests/unit/test_spark.c

@@ -1,0 +1,115 @@
+#include "core/space_start.h"
+
+#include "base/size.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const uint64_t small_tmpfs_bytes = 4ull << 30;
+
+/* A server has gigabytes to unmap, so a kill never counts as faster than this. (Dying processes write nothing: SIGKILL
+ * ends a write between two pages.) */
+static const uint64_t least_kill_ns = 5000000;
+static const uint64_t soft_hold_ns = 2000000000;
+
+void space_start_limits(const struct space_start *start, uint64_t kill_ns, struct space_limits *ret_limits)
+{
+    *ret_limits = (struct space_limits){.floor_bytes = start->floor_bytes,
+                                        .floor_inodes = start->floor_inodes,
+                                        .soft_bytes = start->soft_bytes,
+                                        .warn_bytes = start->warn_bytes,
+                                        .soft_hold_ns = soft_hold_ns,
+                                        .worst_rate_bytes_per_s = start->worst_rate_bytes_per_s,
+                                        .kill_time_ns = 2 * kill_ns > least_kill_ns ? 2 * kill_ns : least_kill_ns,
+                                        .min_interval_ns = 1000000,
+                                        .max_interval_ns = 1000000000};
+}
+
+enum error_code space_start_refuse_small(const struct space_start *start, const struct space_limits *limits,
+                                         struct error *err)
+{
+    char act[SIZE_TEXT], free_text[SIZE_TEXT], rate[SIZE_TEXT];
+    struct space_policy policy;
+    space_policy_init(&policy, limits);
+    if (policy.act_bytes >= start->free_bytes)
+        return error_set(err, ERROR_SPACE,
+                         "the kill level %s is above the %s that are free: it is the floor plus what a writer of %s/s "
+                         "writes until everything is dead; give a larger --dir, a lower --floor, or a lower worst_rate "
+                         "in --config",
+                         size_text(policy.act_bytes, act), size_text(start->free_bytes, free_text),
+                         size_text(limits->worst_rate_bytes_per_s, rate));
+    if (policy.act_inodes > 0 && policy.act_inodes >= start->free_inodes)
+        return error_set(err, ERROR_SPACE,
+                         "%s has %" PRIu64 " free inodes, and a run is killed at %" PRIu64 " of them (floor %" PRIu64
+                         ", and what can be made until everything is dead): a dump is one file for each tensor; give a "
+                         "--dir on another filesystem",
+                         start->directory, start->free_inodes, policy.act_inodes, start->floor_inodes);
+    return ERROR_NONE;
+}
+
+static enum error_code refuse_floor(const struct space_start *start, bool has_floor, struct error *err)
+{
+    char free_text[SIZE_TEXT], needed[SIZE_TEXT], floor[SIZE_TEXT], total[SIZE_TEXT];
+    if (!has_floor && strcmp(start->type, "tmpfs") == 0 && start->total_bytes < small_tmpfs_bytes)
+        return error_set(
+            err, ERROR_SPACE,
+            "%s is a tmpfs of %s: a dump fills that in a second; give another --dir, or say what must stay "
+            "free with --floor",
+            start->directory, size_text(start->total_bytes, total));
+    if (start->floor_bytes > start->total_bytes)
+        return error_set(err, ERROR_SPACE,
+                         "the floor %s is larger than the whole filesystem of %s (%s, %s of it free); give a lower "
+                         "--floor or another --dir",
+                         size_text(start->floor_bytes, floor), start->directory, size_text(start->total_bytes, total),
+                         size_text(start->free_bytes, free_text));
+    if (start->free_bytes < space_start_level(start->floor_bytes))
+        return error_set(err, ERROR_SPACE,
+                         "%s has %s free, and a run with floor %s starts from %s on (floor + a quarter); make room, "
+                         "give another --dir or a lower --floor",
+                         start->directory, size_text(start->free_bytes, free_text),
+                         size_text(start->floor_bytes, floor),
+                         size_text(space_start_level(start->floor_bytes), needed));
+    return ERROR_NONE;
+}
+
+static enum error_code refuse_soft(const struct space_start *start, bool has_soft, struct error *err)
+{
+    char soft[SIZE_TEXT], floor[SIZE_TEXT], free_text[SIZE_TEXT];
+    if (start->soft_bytes < start->floor_bytes)
+        return error_set(err, ERROR_SETTINGS,
+                         "--soft %s is below the floor %s: dumping would be switched off after the run was killed; "
+                         "give a higher --soft or a lower --floor",
+                         size_text(start->soft_bytes, soft), size_text(start->floor_bytes, floor));
+    if (has_soft && start->soft_bytes >= start->free_bytes)
+        return error_set(err, ERROR_SPACE,
+                         "%s has %s free, and --soft %s switches dumping off at that: no dump could begin; make room, "
+                         "give another --dir or a lower --soft",
+                         start->directory, size_text(start->free_bytes, free_text), size_text(start->soft_bytes, soft));
+    return ERROR_NONE;
+}
+
+enum error_code space_start_check(struct space_start *start, const struct settings *settings, struct error *err)
+{
+    const struct size *floor = &settings->floor, *soft = &settings->soft;
+    if (!start->measurable)
+        return error_set(
+            err, ERROR_SPACE,
+            "the filesystem of %s (%s) does not tell its free space: it cannot be guarded; give a --dir on "
+            "another one",
+            start->directory, start->type);
+    start->worst_rate_bytes_per_s = settings->worst_rate_bytes_per_s;
+    start->floor_bytes =
+        floor->value > 0 ? size_bytes(floor, start->total_bytes) : space_default_floor(start->total_bytes);
+    start->floor_inodes = start->inodes_counted ? space_floor_inodes(floor, start->total_inodes) : 0;
+    start->soft_bytes = soft->value > 0 ? size_bytes(soft, start->total_bytes)
+                                        : space_default_soft(start->floor_bytes, start->free_bytes);
+    start->warn_bytes = space_warn_level(start->floor_bytes, start->soft_bytes, start->free_bytes);
+    enum error_code code = refuse_floor(start, floor->value > 0, err);
+    if (code == ERROR_NONE)
+        code = refuse_soft(start, soft->value > 0, err);
+    if (code != ERROR_NONE)
+        return code;
+    struct space_limits limits;
+    space_start_limits(start, 0, &limits);
+    return space_start_refuse_small(start, &limits, err);
+}
