@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from guarded import GONE_S, LowestSpace, is_alive, wait_for
+from guarded import GONE_S, LowestSpace, is_alive, state_of, wait_for
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, for a small filesystem of its own")
 
@@ -224,3 +224,32 @@ def test_floor_while_verifying(place, standin):
     run = place.run(standin, directory=disk / "dumps", options=["--config", config], faults="slow-dump=50").wait_state("verifying")
     subprocess.run(["fallocate", "-l", "200M", str(disk / "other")], check=True)
     assert run.exit(20) == 83
+
+
+STUCK = "#!/bin/sh\n(while :; do echo x >> {disk}/file; done) &\nexec {server} -m sglang.launch_server --model-path /m --port {port} $KLDUMP_SGLANG_ARGS\n"
+
+
+@needs_root
+def test_a_process_that_the_kernel_holds(place, standin):
+    """It waits for a disk that was frozen, where no KILL reaches it: the run ends all the same and names it."""
+    image, disk, port = place.folder / "image", place.folder / "frozen", place.port()
+    with open(image, "wb") as file:
+        file.truncate(32 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    disk.mkdir()
+    subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+    place.mounts.append(disk)
+    script = place.folder / "serve"
+    script.write_text(STUCK.format(disk=disk, server=standin.python(place), port=port))
+    script.chmod(0o755)
+    run = place.run(standin, command=[script, "--port", str(port)]).armed()
+    subprocess.run(["fsfreeze", "-f", disk], check=True)
+    try:
+        held = wait_for(lambda: [pid for pid in place.survivors() if state_of(pid) == "D"], 20, "the writer to be held")
+        place.ctl("stop", "t", "--now", status=None)
+        assert run.exit(60) == 86, run.output[-3000:]
+    finally:
+        subprocess.run(["fsfreeze", "-u", disk], check=True)
+    run.dies_within(10)
+    ended = run.record["run"]
+    assert ended["outcome"] == "unkillable" and f"pid {held[0]} " in ended["message"] and "state D" in ended["message"]
