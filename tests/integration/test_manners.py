@@ -114,6 +114,20 @@ def test_killed_while_suspended(place, standin, command, status):
     run.exit()
 
 
+def test_a_keeper_that_does_not_answer(place, standin):
+    """Then the guard must not sleep: it says so, and the run goes on."""
+    run = job(place, standin).armed()
+    keeper = run.keeper()
+    os.kill(keeper, signal.SIGSTOP)
+    run.type(CONTROL["Ctrl-Z"])
+    wait_for(lambda: "not suspended: the keeper" in run.output, 20)
+    os.kill(keeper, signal.SIGCONT)
+    assert run.status()["state"] == "armed"
+    run.dump("dec", "--new", "2")
+    run.type(CONTROL["Ctrl-C"])
+    run.leave(130)
+
+
 def test_no_shell_to_continue_it(place, standin):
     run = place.run(standin, terminal=True).armed()
     run.type(CONTROL["Ctrl-Z"])
