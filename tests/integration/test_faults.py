@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -255,6 +256,32 @@ def test_a_dump_that_cannot_be_switched_off(place, standin):
     run.wait_state("dumping", 20)
     wait_event(run, "switched on by somebody else")
     place.ctl("stop", "t", "--now")
+    run.exits_with(0)
+
+
+# ---- how it is reached
+
+def test_encrypted_and_with_keys(place, standin):
+    """Neither the certificate's issuer nor its name is known; both keys are used where they belong and told nowhere."""
+    pair = [place.folder / "certificate.pem", place.folder / "key.pem"]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=elsewhere", "-out", pair[0],
+                    "-keyout", pair[1]], check=True, stderr=subprocess.DEVNULL)
+    keys = ["key-of-users-1", "key-of-admins-2"]
+    run = place.run(standin, flags=["--ssl-certfile", str(pair[0]), "--ssl-keyfile", str(pair[1]), "--api-key", keys[0], f"--admin-api-key={keys[1]}",
+                                    "--host", "0.0.0.0"]).armed()
+    run.dump("dec")
+    trust = ssl.create_default_context(cafile=pair[0])
+    trust.check_hostname = False
+    request = urllib.request.Request(f"https://127.0.0.1:{run.status()['port']}/generate", json.dumps({"input_ids": [5, 6, 7], "rid": "own"}).encode(),
+                                     {"Content-Type": "application/json", "Authorization": f"Bearer {keys[0]}"})
+    with urllib.request.urlopen(request, context=trust, timeout=30) as answer:
+        assert json.load(answer)["meta_info"]["id"] == "own"
+    place.ctl("pause", "t")
+    assert seal_of(run, "dec")["complete"]
+    own = "".join(line for line in run.output.splitlines() if "server_args=" not in line)  # the server's own log shows its arguments
+    told = own + json.dumps(run.record) + json.dumps(run.events()) + place.ctl("status", "t").stdout
+    assert not [key for key in keys if key in told]
+    place.ctl("stop", "t")
     run.exits_with(0)
 
 

@@ -17,6 +17,7 @@
 
 #include "knobs.h"
 #include "log.h"
+#include "tls.h"
 
 enum { HEAD_MAX = 65536, BODY_MAX = 64 << 20, KEEP_ALIVE_S = 5 };
 
@@ -35,11 +36,25 @@ static const char *reason_of(int status)
     return "Unknown";
 }
 
+/* A connection has a thread of its own: the encryption of that thread's connection, NULL when it is plain. */
+static _Thread_local void *secured;
+
+static ssize_t take_bytes(int fd, void *buffer, size_t size)
+{
+    return secured != NULL ? tls_read(secured, buffer, size) : recv(fd, buffer, size, 0);
+}
+
+static ssize_t give_bytes(int fd, const void *bytes, size_t length)
+{
+    errno = 0;
+    return secured != NULL ? tls_write(secured, bytes, length) : send(fd, bytes, length, MSG_NOSIGNAL);
+}
+
 static bool send_all(int fd, const char *data, size_t length)
 {
     size_t done = 0;
     while (done < length) {
-        ssize_t sent = send(fd, data + done, length - done, MSG_NOSIGNAL);
+        ssize_t sent = give_bytes(fd, data + done, length - done);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent <= 0)
@@ -57,7 +72,8 @@ static bool read_more(int fd, struct text *input)
     char block[16384];
     ssize_t got;
     do {
-        got = recv(fd, block, sizeof block, 0);
+        errno = 0;
+        got = take_bytes(fd, block, sizeof block);
     } while (got < 0 && errno == EINTR);
     if (got > 0)
         text_bytes(input, block, (size_t)got);
@@ -221,8 +237,11 @@ static void *serve_connection(void *argument)
     struct connection *connection = argument;
     struct text input;
     text_init(&input);
-    while (serve_one(connection, &input))
+    secured = tls_on() ? tls_accept(connection->fd) : NULL;
+    while ((secured != NULL || !tls_on()) && serve_one(connection, &input))
         ;
+    if (secured != NULL)
+        tls_free(secured);
     text_fini(&input);
     close(connection->fd);
     free(connection);
@@ -296,7 +315,9 @@ int http_call(const char *host, int port, const char *method, const char *target
         return -1;
     int status = -1;
     int fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) == 0) {
+    bool connected = fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) == 0;
+    secured = connected && tls_on() ? tls_connect(fd) : NULL;
+    if (connected && (secured != NULL || !tls_on())) {
         struct text message, answer;
         text_init(&message);
         text_init(&answer);
@@ -312,6 +333,9 @@ int http_call(const char *host, int port, const char *method, const char *target
         text_fini(&message);
         text_fini(&answer);
     }
+    if (secured != NULL)
+        tls_free(secured);
+    secured = NULL;
     if (fd >= 0)
         close(fd);
     freeaddrinfo(list);

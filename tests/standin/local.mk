@@ -25,6 +25,7 @@ kldump_standin_SOURCES = \
     tests/standin/server_info.c tests/standin/server_info.h \
     tests/standin/text.c tests/standin/text.h \
     tests/standin/title.c tests/standin/title.h \
+    tests/standin/tls.c tests/standin/tls.h \
     tests/standin/torch_file.c tests/standin/torch_file.h \
     tests/standin/version.c tests/standin/version.h
 kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS)

@@ -26,6 +26,7 @@
 #include "processes.h"
 #include "routes.h"
 #include "text.h"
+#include "tls.h"
 #include "version.h"
 
 enum { OPEN_MAX_REQUESTS = 512, EXIT_PORT_TAKEN = 3 };
@@ -416,7 +417,8 @@ static void open_port(void)
     listener = http_listen(arguments->host, arguments->port);
     if (listener < 0)
         port_taken(errno);
-    log_line("INFO:     Uvicorn running on http://%s:%d (Press CTRL+C to quit)", arguments->host, arguments->port);
+    log_line("INFO:     Uvicorn running on http%s://%s:%d (Press CTRL+C to quit)", tls_on() ? "s" : "", arguments->host,
+             arguments->port);
     pthread_t thread;
     if (pthread_create(&thread, NULL, serve, &listener) != 0 || pthread_create(&thread, NULL, start_up, NULL) != 0)
         kill_all_and_self();

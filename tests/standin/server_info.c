@@ -101,7 +101,8 @@ static cJSON *common(void)
     add_text(info, "admin_api_key", arguments->admin_api_key);
     cJSON_AddNumberToObject(info, "tp_size", arguments->tensor);
     cJSON_AddNumberToObject(info, "chunked_prefill_size", (double)arguments->chunked_prefill_size);
-    cJSON_AddNumberToObject(info, "attn_dp_size", arguments->attention_replicas > 0 ? arguments->attention_replicas : 1);
+    cJSON_AddNumberToObject(info, "attn_dp_size",
+                            arguments->attention_replicas > 0 ? arguments->attention_replicas : 1);
     const char *total = value_of("--max-total-tokens", NULL);
     cJSON_AddItemToObject(info, "max_total_tokens",
                           total != NULL ? cJSON_CreateNumber(atof(total)) : cJSON_CreateNull());

@@ -15,6 +15,7 @@
 #include "server.h"
 #include "text.h"
 #include "title.h"
+#include "tls.h"
 #include "version.h"
 
 static const char USAGE[] = "usage: kldump-standin -m sglang.launch_server --model-path DIR [FLAG...]\n"
@@ -77,7 +78,9 @@ int main(int argc, char **argv)
     }
     static struct arguments arguments;
     arguments_parse(&arguments, count - first, copies + first);
-    if (!routes_init())
+    const char *certificate = NULL, *key = NULL;
+    arguments_given("--ssl-keyfile", &key);
+    if (!routes_init() || (arguments_given("--ssl-certfile", &certificate) && !tls_init(certificate, key)))
         return 1;
     server_run(&arguments, copies[0]);
 }

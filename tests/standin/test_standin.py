@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -599,6 +602,21 @@ class Lives(unittest.TestCase):
             self.assertEqual([status("/dumper/get_state", key) for key in (None, "one", "two")], [401, 401, 200])
             self.assertEqual([status("/server_info", key, "GET") for key in (None, "one")], [401, 200])
             self.assertEqual(status("/health", None, "GET"), 200)
+
+    def test_encrypted(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pair = [f"{folder}/certificate.pem", f"{folder}/key.pem"]
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                            "-out", pair[0], "-keyout", pair[1]], check=True, stderr=subprocess.DEVNULL)
+            with StandIn(arguments=("--disable-cuda-graph", "--ssl-certfile", pair[0], "--ssl-keyfile", pair[1])) as server:
+                self.assertTrue(server.ready(), server.log())
+                self.assertIn("Uvicorn running on https://127.0.0.1:", server.log())
+                trust = ssl.create_default_context(cafile=pair[0])
+                trust.check_hostname = False
+                with urllib.request.urlopen(f"https://127.0.0.1:{server.port}/model_info", context=trust, timeout=10) as answer:
+                    self.assertEqual(json.load(answer)["model_type"], "llama")
+                with self.assertRaises(OSError):
+                    server.request("GET", "/model_info", timeout=5)
 
     def test_a_taken_port_is_found_after_loading(self):
         with StandIn() as owner:
