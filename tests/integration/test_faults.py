@@ -68,6 +68,7 @@ LOST = [
     ("export DUMPER_ENABLE=1", "", ["was on before it was asked"]),
     ("export DUMPER_DIR=dumps", "", ["dir is", "dumps", "absolute"]),
     ("export DUMPER_CLEANUP_PREVIOUS=1", "", ["cleanup_previous"]),
+    ("true", "--dp-size 2", ["--dp-size", "same names"]),
 ]
 
 
@@ -332,6 +333,25 @@ def test_two_healthy_ranks(place, standin):
     seal = json.loads((run.directory / "dec.kldump.json").read_text())
     assert seal["complete"] and seal["check"]["ranks"] == 2 and len(seal["expected"]["ranks"]) == 2
     place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+# Shapes in which one probe cannot show everything: flags, and what the run says it has not proven.
+LIMITED = [
+    (["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"], "idle ranks"),
+    (["--speculative-algorithm", "EAGLE"], "speculative"),
+    (["--disaggregation-mode", "decode", "--disaggregation-transfer-backend", "fake"], "the other phase"),
+    (["--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "fake"], "the other phase"),
+]
+
+
+@pytest.mark.parametrize("flags, said", LIMITED, ids=lambda value: value if isinstance(value, str) else value[-1])
+def test_shapes_that_can_be_proven_in_part(place, standin, flags, said):
+    run = place.run(standin, flags=flags).armed()
+    proofs = run.status()["proofs"]
+    assert proofs["verdict"] == "limited" and said in proofs["text"], proofs
+    assert "limited" in run.output
+    place.ctl("stop", "t", "--now")
     run.exits_with(0)
 
 
