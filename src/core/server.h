@@ -51,6 +51,7 @@ struct server_facts {
     uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
     uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
     uint32_t pipeline_stages, tensor_ranks;
+    bool half; /* of a disaggregated pair: a request that is to be served by it alone must say so */
     char limited[320]; /* what cannot be proven in this shape of server, in words; "" when all can */
 };
 
@@ -173,9 +174,9 @@ struct server_operations {
                                const struct server_launch *launch, struct list *argv, struct list *environment,
                                struct list *ret_notes, struct error *err);
     /* Builds the request; `experiment` and `filter` (NULL: none) for SERVER_ENABLE, `request_id` for SERVER_PROBE,
-     * `seed` picks the probe's token ids. */
+     * `seed` picks the probe's token ids, `half` is that of struct server_facts. */
     void (*build)(enum server_question question, const char *experiment, const char *filter, const char *request_id,
-                  uint64_t seed, struct server_request *ret_request);
+                  uint64_t seed, bool half, struct server_request *ret_request);
     /* Reads an answer strictly; http_status 0 with `transport_problem` when there was none. Always fills ret_answer. */
     void (*read)(enum server_question question, int http_status, const char *body, size_t length,
                  const char *transport_problem, struct server_answer *ret_answer);

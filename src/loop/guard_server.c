@@ -217,7 +217,7 @@ void guard_server_ask(struct guard *guard, const struct run_effect *effect)
     guard->question_older = false;
     struct server_request request;
     guard->server->build(effect->question, effect->name, guard->plan.command.filter, effect->name, guard->probe_seed,
-                         &request);
+                         guard->run.facts.half, &request);
     if (submit(guard, &request) != ERROR_NONE)
         guard->question_broken = true; /* told from the loop: the machine is in the middle of a step */
     server_request_fini(&request);

@@ -96,6 +96,7 @@ static void read_limits(const struct json *info, uint64_t nodes, bool attention,
     char shown[32] = "", limited[500];
     (void)json_get_bool(info, "enable_two_batch_overlap", &batches, NULL);
     (void)json_get_bool(info, "enable_pdmux", &multiplexed, NULL);
+    facts->half = split;
     if (split)
         text_clean(role, strlen(role), shown, sizeof shown);
     snprintf(limited, sizeof limited, "%s%s%s%s%s%s%s", split ? shown : "",

@@ -33,6 +33,14 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
+/* A half of a pair serves a request alone when its other half is said to be this address, as the warm-up of such a
+ * server does it (0.5.23, srt/entrypoints/http_server.py); without, it is refused. */
+static void fill_half(struct json *body)
+{
+    json_set_string(body, "bootstrap_host", "2.2.2.2");
+    json_set_u64(body, "bootstrap_room", 0);
+}
+
 static void fill_probe(struct json *body, const char *request_id, uint64_t seed)
 {
     struct json *ids = json_set_array(body, "input_ids");
@@ -47,7 +55,7 @@ static void fill_probe(struct json *body, const char *request_id, uint64_t seed)
 }
 
 void questions_build(enum server_question question, const char *experiment, const char *filter, const char *request_id,
-                     uint64_t seed, struct server_request *ret_request)
+                     uint64_t seed, bool half, struct server_request *ret_request)
 {
     struct json *body = json_object();
     ret_request->method = routes[question].method;
@@ -67,6 +75,8 @@ void questions_build(enum server_question question, const char *experiment, cons
         break;
     case SERVER_PROBE:
         fill_probe(body, request_id, seed);
+        if (half)
+            fill_half(body);
         break;
     default:
         break;

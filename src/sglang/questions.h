@@ -9,5 +9,5 @@
 
 /* As `build` and `build_older` of struct server_operations. */
 void questions_build(enum server_question question, const char *experiment, const char *filter, const char *request_id,
-                     uint64_t seed, struct server_request *ret_request);
+                     uint64_t seed, bool half, struct server_request *ret_request);
 bool questions_build_older(enum server_question question, struct server_request *ret_request);

@@ -340,8 +340,8 @@ def test_two_healthy_ranks(place, standin):
 LIMITED = [
     (["--tp-size", "2", "--dp-size", "2", "--enable-dp-attention"], "idle ranks"),
     (["--speculative-algorithm", "EAGLE"], "speculative"),
-    (["--disaggregation-mode", "decode", "--disaggregation-transfer-backend", "fake"], "the other phase"),
-    (["--disaggregation-mode", "prefill", "--disaggregation-transfer-backend", "fake"], "the other phase"),
+    (["--disaggregation-mode", "decode"], "the other phase"),
+    (["--disaggregation-mode", "prefill"], "the other phase"),
 ]
 
 

@@ -248,7 +248,9 @@ def describe(path):
     row = {"index": int(index), "name": name, "layer": layer, "bytes": path.stat().st_size,
            "same": {"members": members, "tags in meta": all(meta.pop(key) == tags[key] for key in tags), "meta": meta}}
     meta.pop("tokenizer_path")
-    if isinstance(value, list):
+    if isinstance(value, str):
+        row["value"] = {"word": value}  # what pipeline stages hand on is marked with one
+    elif isinstance(value, list):
         row["rids"] = value
     else:
         row["value"] = value

@@ -61,7 +61,7 @@ static void test_questions(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct server_request request = {0};
-        questions_build(rows[i].question, "dec", NULL, "rid", 1, &request);
+        questions_build(rows[i].question, "dec", NULL, "rid", 1, false, &request);
         assert_string_equal(request.method, rows[i].method);
         assert_string_equal(request.path, rows[i].path);
         assert_string_equal(request.body.data, rows[i].body);
@@ -81,7 +81,7 @@ static void test_filter(void **state)
     char filter[] = "name == 'x'";
     struct server_command command = {.filter = filter};
     struct server_answer seen = {.ok = true};
-    questions_build(SERVER_ENABLE, "dec", filter, NULL, 1, &request);
+    questions_build(SERVER_ENABLE, "dec", filter, NULL, 1, false, &request);
     assert_string_equal(request.body.data, "{\"enable\":true,\"exp_name\":\"dec\",\"filter\":\"name == 'x'\"}");
     server_request_fini(&request);
     snprintf(seen.filter, sizeof seen.filter, "%s", filter);
@@ -109,7 +109,8 @@ static void test_probe_question(void **state)
         const char *rid = NULL;
         uint64_t value = 0;
         bool yes = false;
-        questions_build(SERVER_PROBE, NULL, NULL, "kldump-1", seed, &request);
+        bool half = seed % 2 == 1;
+        questions_build(SERVER_PROBE, NULL, NULL, "kldump-1", seed, half, &request);
         assert_string_equal(request.path, "/generate");
         assert_int_equal(json_parse(request.body.data, request.body.length, 65536, 8, &json, NULL), ERROR_NONE);
         assert_int_equal(json_get_string(json, "rid", &rid, NULL), ERROR_NONE);
@@ -118,6 +119,7 @@ static void test_probe_question(void **state)
         assert_int_equal(value, 3);
         assert_int_equal(json_get_bool(json, "sampling_params.ignore_eos", &yes, NULL), ERROR_NONE);
         assert_true(yes);
+        assert_int_equal(json_get_u64(json, "bootstrap_room", &value, NULL) == ERROR_NONE, half);
         assert_int_equal(json_get_array(json, "input_ids", &ids, NULL), ERROR_NONE);
         assert_int_equal(json_count(ids), SERVER_PROBE_IDS);
         for (const struct json *id = json_first(ids); id != NULL; id = json_next(id)) {
