@@ -65,6 +65,7 @@ static const struct signature {
      SOFT_NEVER},
     {probe_view_cut, "--allow-auto-truncate", "leave the flag out and give the server room for the whole prompt",
      SOFT_SHAPE},
+    {probe_view_no_ids, "DUMPER_FILTER", "let it keep name == 'rids'", SOFT_FILTER},
     {probe_view_broken_files, "DUMPER_DIR", "see that the disk has space and takes writes", SOFT_NEVER},
     {probe_view_chunked, "--chunked-prefill-size", "use -1 or a size above the longest prompt", SOFT_SHAPE},
     {probe_view_decode_graph, decode_graphs, "hand this flag through to the server", SOFT_SHAPE},

@@ -265,10 +265,26 @@ bool probe_view_cut(const struct probe_view *view, char *ret_what, size_t size)
     return probe->prompt_tokens != SERVER_PROBE_IDS || probe->completion_tokens != SERVER_PROBE_NEW;
 }
 
+/* A filter has dropped the request ids, and that is all that the audit misses: with files that are empty or cut it
+ * would have a second reason. */
+bool probe_view_no_ids(const struct probe_view *view, char *ret_what, size_t size)
+{
+    const struct audit *audit = view->evidence->audit;
+    snprintf(ret_what, size,
+             "no pass has request ids, so passes of others cannot be told from own ones; let the filter keep name == "
+             "'rids'");
+    for (size_t i = 0; i < audit->pass_count; i++)
+        if (audit->passes[i].has_request_ids)
+            return false;
+    return view->filter[0] != '\0' && audit->reasons.count == 1;
+}
+
 /* Layers, but no readable inputs: their files are empty or cut. */
 bool probe_view_broken_files(const struct probe_view *view, char *ret_what, size_t size)
 {
     const struct audit *audit = view->evidence->audit;
+    if (probe_view_no_ids(view, ret_what, size))
+        return false;
     for (size_t i = 0; i < audit->pass_count; i++) {
         const struct audit_pass *pass = &audit->passes[i];
         snprintf(ret_what, size, "step %" PRIu64 " of rank %" PRIu32 " has %s%s%s", pass->step, pass->rank,
@@ -379,6 +395,8 @@ bool probe_view_graphs_on(const struct probe_view *view, char *ret_what, size_t 
 bool probe_view_incomplete(const struct probe_view *view, char *ret_what, size_t size)
 {
     const struct audit *audit = view->evidence->audit;
+    if (probe_view_no_ids(view, ret_what, size))
+        return false;
     snprintf(ret_what, size, "the probe's files are not complete: %s",
              audit->reasons.count > 0 ? audit->reasons.items[0] : "no reason given");
     return !audit->complete;

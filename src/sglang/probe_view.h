@@ -48,6 +48,7 @@ bool probe_view_core_mode(const struct probe_view *view, char *ret_what, size_t 
 bool probe_view_prefill_graph(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_cached(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_cut(const struct probe_view *view, char *ret_what, size_t size);
+bool probe_view_no_ids(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_broken_files(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_chunked(const struct probe_view *view, char *ret_what, size_t size);
 bool probe_view_decode_graph(const struct probe_view *view, char *ret_what, size_t size);

@@ -231,6 +231,11 @@ static void test_filter(void **state)
         world.audit.passes[i].layers = 1;
     }
     judge(SERVER_LIMITED, "", "with DUMPER_FILTER=layer_id in [0] the files cannot show all: rank 0 counted 3 passes");
+    world.audit.complete = false;
+    list_add(&world.audit.reasons, "passes without request ids");
+    judge(SERVER_LIMITED, "", "no pass has request ids, so passes of others cannot be told");
+    list_add(&world.audit.reasons, "7 empty files"); /* which no filter explains */
+    judge(SERVER_FAILED, "DUMPER_DIR", "passes without request ids");
     begin(1, 2); /* inputs alone: as in mode core */
     filter_with("layer_id is None");
     for (size_t i = 0; i < 3; i++)
