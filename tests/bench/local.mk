@@ -1,7 +1,7 @@
 # tests/bench: figures side by side with what a user would otherwise take; never a test
 EXTRA_PROGRAMS = tests/bench/floor_writer
 tests_bench_floor_writer_SOURCES = tests/bench/floor_writer.c
-dist_noinst_SCRIPTS += tests/bench/bench_floor.py tests/bench/bench_idle.py
+dist_noinst_SCRIPTS += tests/bench/bench_floor.py tests/bench/bench_idle.py tests/bench/bench_real.py
 
 check_PROGRAMS += tests/bench/keeper_kill
 tests_bench_keeper_kill_SOURCES = tests/bench/keeper_kill.c tests/unit/keeper_world.c tests/unit/keeper_world.h
@@ -12,4 +12,5 @@ bench: all tests/bench/floor_writer tests/bench/keeper_kill
 	tests/bench/keeper_kill
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_floor.py
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_idle.py
+	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_real.py
 .PHONY: bench

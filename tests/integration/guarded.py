@@ -221,11 +221,33 @@ class Real:
         return sglang_cpu.server_environment()
 
 
-def real_server(model):
+class TwoRanks(Real):
+    """A core for each of two ranks. Without a GPU there is no NCCL either: looked for, it would end the start."""
+
+    def environment(self):
+        return {**super().environment(), "SGLANG_CPU_OMP_THREADS_BIND": "0|1", "SGLANG_NCCL_SO_PATH": "/nonexistent/libnccl.so"}
+
+
+class Misreported(Real):
+    """Its python3 says that another release is installed, as a stray package or a stale image makes it say."""
+
+    def __init__(self, real, reported):
+        super().__init__(real.directory, real.model_folder)
+        self.reported = reported
+
+    def python(self, place):
+        path = place.folder / "misreporting/python3"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec echo {self.reported}\nexec {super().python(place)} "$@"\n')
+        path.chmod(0o755)
+        return path
+
+
+def real_server(model, version=VERSION):
     """The real SGLang of the cache folder; Missing with one line where it was not made."""
-    directory = sglang_cpu.default_directory(VERSION)
+    directory = sglang_cpu.default_directory(version)
     if cache_folder.finished(directory) is None:
-        raise cache_folder.Missing(f"the real SGLang in {directory} (tests/real/sglang_cpu.py install {VERSION} makes it)")
+        raise cache_folder.Missing(f"the real SGLang in {directory} (tests/real/sglang_cpu.py install {version} makes it)")
     sglang_cpu.write_model(model)
     return Real(directory, model)
 
@@ -275,9 +297,9 @@ class Place:
             shutil.copy(path, here)
         self.ctl_path, self.standin, self.client = here / CTL.name, here / STANDIN.name, here / SEND.name
 
-    def start(self, command, **options):
-        """Another program of this test, in the background."""
-        self.others.append(subprocess.Popen([*map(str, command)], env=self.environment(), cwd=self.folder,
+    def start(self, command, more=None, **options):
+        """Another program of this test, in the background; MORE joins its environment."""
+        self.others.append(subprocess.Popen([*map(str, command)], env=self.environment(**(more or {})), cwd=self.folder,
                                             stdin=subprocess.DEVNULL, **options))
         return self.others[-1]
 

@@ -7,6 +7,7 @@ EXTRA_DIST += tests/integration/fake_guard.py tests/integration/kldump_programs.
     tests/integration/test_contract.py tests/integration/test_death.py tests/integration/test_faults.py tests/integration/test_filters.py \
     tests/integration/test_manners.py tests/integration/test_statuses.py
 EXTRA_DIST += tests/integration/test_space.py tests/integration/fuse_disk.py
+EXTRA_DIST += tests/integration/test_real.py tests/integration/test_versions.py
 EXTRA_DIST += tests/integration/systemd_guest.py tests/integration/test_systemd.py
 
 check_PROGRAMS += tests/integration/keeper_stuck
