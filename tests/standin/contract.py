@@ -318,6 +318,13 @@ def transcript(url, dump_dir, log_text):
             "printed": [line for line in printed[:start] if '"' not in line] + printed[max(first, start):]}
 
 
+def unordered(made):
+    """For servers of several ranks: the lines of their start come in any order."""
+    start = [line for line in made["printed"] if '"' not in line and not line.startswith("step=")]
+    rest = [line for line in made["printed"] if line not in start]
+    return {**made, "scheduler": sorted(made["scheduler"]), "printed": sorted(start) + rest}
+
+
 # ---------------------------------------------------------------- comparing
 
 def differences(one, other, where=""):

@@ -34,7 +34,8 @@ EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/da
     tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt \
     tests/data/standin/llama-3-layers-0.5.23-stage-0.txt tests/data/standin/llama-3-layers-0.5.23-stage-1.txt
 dist_check_SCRIPTS += tests/standin/test_standin.py
-EXTRA_DIST += tests/standin/README.md tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz
+EXTRA_DIST += tests/standin/README.md tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz \
+    tests/data/standin/contract-0.5.23-two-stages.json.gz
 TESTS += tests/standin/test_standin.py
 
 check_PROGRAMS += tests/unit/test_torch_file

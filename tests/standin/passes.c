@@ -321,10 +321,11 @@ static void log_prefill(const struct batch *batch, size_t cached, size_t running
     size_t tokens = 0;
     for (size_t i = 0; i < batch->count; i++)
         tokens += batch->spans[i];
-    log_line("Prefill batch, #new-seq: %zu, #new-token: %zu, #cached-token: %zu, token usage: 0.00, #running-req: %zu, "
-             "#queue-req: 0, #pending-token: 0, %s graph: %s, input throughput (token/s): 4.71",
-             batch->count, tokens, cached, running_before, strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda",
-             graph_name(false));
+    ranks_log(
+        "Prefill batch, #new-seq: %zu, #new-token: %zu, #cached-token: %zu, token usage: 0.00, #running-req: %zu, "
+        "#queue-req: 0, #pending-token: 0, %s graph: %s, input throughput (token/s): 4.71",
+        batch->count, tokens, cached, running_before, strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda",
+        graph_name(false));
 }
 
 static bool prefill(const char **ret_error)

@@ -1,6 +1,8 @@
 /* ranks.c: see ranks.h. */
 #include "ranks.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -29,6 +31,22 @@ cJSON *ranks_ask(int rank, cJSON *message)
     if (!channel_send(&peers[rank - 1], message))
         return NULL;
     return channel_receive(&peers[rank - 1], true);
+}
+
+void ranks_log(const char *format, ...)
+{
+    char line[512];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(line, sizeof line, format, values);
+    va_end(values);
+    log_line("%s", line);
+    for (int rank = arguments->tensor; rank <= peer_count; rank += arguments->tensor) {
+        cJSON *message = cJSON_CreateObject();
+        cJSON_AddStringToObject(message, "op", "log");
+        cJSON_AddStringToObject(message, "line", line);
+        cJSON_Delete(ranks_ask(rank, message));
+    }
 }
 
 static cJSON *number_list(const int64_t *numbers, size_t count)

@@ -18,6 +18,9 @@ bool ranks_run(const struct forward_pass *pass, int replica, const char **ret_er
 /* On the other ranks: the pass that the leader sent. */
 bool ranks_repeat(const cJSON *message, const char **ret_error);
 
+/* A line of the scheduler's log: each stage of a pipeline prints it (0.5.23, live). */
+void ranks_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* Sends (and deletes) a message to a rank and waits for its answer. */
 cJSON *ranks_ask(int rank, cJSON *message);
 

@@ -239,7 +239,7 @@ static void on_message(const cJSON *message)
         bool idle = !passes_busy();
         if (idle) {
             request_cache_clear();
-            log_line("Cache flushed successfully!");
+            ranks_log("Cache flushed successfully!");
         }
         cJSON *reply = cJSON_CreateObject();
         cJSON_AddBoolToObject(reply, "ok", idle);
@@ -293,6 +293,8 @@ _Noreturn static void follow(void)
         if (op != NULL && strcmp(op, "pass") == 0) {
             if (!ranks_repeat(message, &error))
                 scheduler_raise(error);
+        } else if (op != NULL && strcmp(op, "log") == 0) {
+            log_line("%s", cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "line")));
         } else {
             const char *method = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "method"));
             cJSON *answer =

@@ -244,6 +244,16 @@ class Contract(unittest.TestCase):
             self.assertEqual(contract.differences(json.loads(json.dumps(got)), real), [])
 
 
+    def test_two_stages(self):
+        """The same list of requests, with --pp-size 2."""
+        real = json.loads(gzip.decompress((DATA / "contract-0.5.23-two-stages.json.gz").read_bytes()))
+        with StandIn(arguments=[*contract.STANDARD_FLAGS[1:], "--pp-size", "2"], environment=contract.STANDARD_ENVIRONMENT) as server:
+            self.assertTrue(server.ready(), server.log())
+            got = contract.transcript(f"http://127.0.0.1:{server.port}", server.dumps, server.log)
+            got = contract.unordered(json.loads(json.dumps(got)))
+            self.assertEqual(contract.differences(got, contract.unordered(real)), [])
+
+
 class SilentSettings(unittest.TestCase):
     def test_a_port_that_is_not_reuse_has_no_route(self):
         for port in (None, "40001", "-1"):
