@@ -195,6 +195,8 @@ struct server_operations {
      */
     void (*explain_exit)(int exit_code, int signal, const char *cause, char *ret_text, size_t size);
     void (*judge_probe)(const struct server_probe_evidence *evidence, struct server_judgement *ret_judgement);
+    /* True for the name of a file in /dev/shm as such servers make and, when killed, leave them. */
+    bool (*is_shared_memory)(const char *name);
     /* The command with "***" for every key, for records, messages and answers. */
     void (*redact)(const struct list *command, struct list *ret_command);
 };

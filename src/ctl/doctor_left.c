@@ -11,6 +11,7 @@
 #include "sys/kill_tree.h"
 #include "sys/process.h"
 #include "sys/runtime.h"
+#include "sys/shared_memory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -183,45 +184,13 @@ void doctor_left_cgroups(struct doctor *doctor, struct doctor_finding *ret_findi
 
 /* ---- shared memory ---- */
 
-static bool is_server_segment(const char *name)
-{
-    return text_starts(name, NEEDS_SHARED_MEMORY_PREFIX);
-}
-
-/* Takes those out of `names` that a process has mapped. */
-static void drop_used(struct list *names)
-{
-    struct process_list all = {0};
-    struct list unused = {0};
-    bool *used = memory_new((names->count + 1) * sizeof *used);
-    process_snapshot(&all);
-    for (size_t i = 0; i < all.count; i++) {
-        struct buffer maps;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/%d/maps", (int)all.items[i].pid);
-        buffer_init(&maps);
-        if (file_read(path, 16 * PROC_FILE_MAX, &maps, NULL) == ERROR_NONE)
-            for (size_t n = 0; n < names->count; n++)
-                used[n] = used[n] || strstr(maps.data, names->items[n]) != NULL;
-        buffer_fini(&maps);
-    }
-    for (size_t n = 0; n < names->count; n++)
-        if (!used[n])
-            list_add(&unused, names->items[n]);
-    process_list_fini(&all);
-    list_fini(names);
-    *names = unused;
-    free(used);
-}
-
 void doctor_left_shared_memory(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
     struct list names = {0};
     char text[500];
     (void)doctor;
-    find_names(shared_memory, is_server_segment, &names);
-    if (names.count > 0)
-        drop_used(&names);
+    shared_memory_find(needs_is_shared_memory, &names);
+    shared_memory_drop_used(&names);
     if (names.count > 0) {
         doctor_say(ret_finding, DOCTOR_WARN, "left in %s by a server that was killed: %s", shared_memory,
                    join(&names, text, sizeof text));

@@ -239,6 +239,7 @@ static void close_services(struct guard *guard)
 {
     guard_space_stop(guard);
     guard_check_fini(guard);
+    guard_after_fini(guard);
     if (guard->transfers != NULL)
         transfers_close(guard->transfers, NULL, NULL);
     if (guard->output != NULL)

@@ -48,7 +48,7 @@ static void tell_exited(struct guard *guard)
     guard_feed(guard, &(struct run_event){
                           .kind = RUN_EVENT_EXITED, .exit_code = code, .signal = signal, .again = again, .text = text});
     if (guard->gone_pending)
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
+        guard_after_begin(guard);
     guard->gone_pending = false;
 }
 
@@ -104,10 +104,12 @@ static void on_message(struct guard *guard, const struct keeper_message *message
         output_drain(guard->output, drain_ms, drained, guard);
         break;
     case KEEPER_GONE:
+        if (message->value > 0)
+            guard_report_note(guard, RUN_WARN, RUN_NOTE_END, "dead processes of the run are held by a debugger");
         if (guard->exit_pending)
             guard->gone_pending = true;
         else
-            guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
+            guard_after_begin(guard);
         break;
     case KEEPER_UNKILLABLE:
         snprintf(text, sizeof text, "pid %d (%.15s) in state %c, waiting in %.60s", message->pid, message->comm,
@@ -133,7 +135,7 @@ static void keeper_lost(struct guard *guard)
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_KEEPER_LOST});
     bool empty = keeper_kill_without(&guard->keeper, guard->main_pid, 10000);
     if (empty)
-        guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
+        guard_after_begin(guard);
     else
         guard_feed(guard,
                    &(struct run_event){.kind = RUN_EVENT_UNKILLABLE, .text = "processes that carry the run's cookie"});
@@ -198,12 +200,24 @@ static enum error_code make_pipes(int ret_out[2], int ret_err[2], struct error *
     return ERROR_SYSTEM;
 }
 
+static void clear_left(struct guard *guard)
+{
+    struct list told = {0};
+    cgroup_clear_left(&told);
+    for (size_t i = 0; i < told.count; i++)
+        guard_report_note(guard, RUN_WARN, RUN_NOTE_NOTE, told.items[i]);
+    list_fini(&told);
+}
+
 enum error_code guard_launch(struct guard *guard, struct error *err)
 {
     int pipe_out[2], pipe_err[2];
     enum error_code code = make_pipes(pipe_out, pipe_err, err);
     if (code != ERROR_NONE)
         return code;
+    if (!guard->plan.no_cgroup)
+        clear_left(guard);
+    guard_after_launched(guard);
     struct keeper_plan plan = {.run_name = guard->plan.settings.name,
                                .cookie = guard->plan.cookie,
                                .command = list_vector(&guard->plan.argv),

@@ -13,6 +13,7 @@
 #include "loop/transfers.h"
 #include "loop/watcher.h"
 #include "sys/keeper.h"
+#include "sys/process.h"
 #include "sys/sink.h"
 
 #include <pthread.h>
@@ -50,6 +51,22 @@ struct guard_line {
 
 struct guard_space_point {
     uint64_t uptime_ms, free_bytes;
+};
+
+enum { GUARD_PIDS_MAX = 512 };
+
+/* guard_after.c: what a run may still hold when nothing of it lives. */
+struct guard_after {
+    pid_t pids[GUARD_PIDS_MAX]; /* that were of the run at any time */
+    size_t pid_count;
+    struct list memory_before; /* names in /dev/shm before the launch */
+    bool begun, done;
+    uint64_t begun_ms;
+    uv_timer_t *timer;      /* NULL: not needed yet */
+    struct child *query;    /* nvidia-smi, while it runs */
+    unsigned gpu_processes; /* of ours that the driver still listed, at the last query */
+    uint64_t gpu_mib;       /* what they held */
+    bool gpu_waited;        /* they were there at an earlier one */
 };
 
 /* What is known before the server runs: guard_setup.c. */
@@ -120,6 +137,7 @@ struct guard {
     struct watcher *watcher;
     struct control_server *control;
     struct child *child; /* an audit under way */
+    struct guard_after after;
 
     /* where the server answers */
     char url[96];             /* "http://127.0.0.1:30000", "" until known */
@@ -265,6 +283,12 @@ void guard_server_ask(struct guard *guard, const struct run_effect *effect);
 void guard_server_find_listener(struct guard *guard);
 void guard_server_turn(struct guard *guard); /* as guard_check_turn */
 enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err);
+
+/* guard_after.c: GONE is told to the machine once GPU memory and port are free, or after a limit. */
+void guard_after_launched(struct guard *guard); /* before each launch */
+void guard_after_remember(struct guard *guard, const struct process_list *members);
+void guard_after_begin(struct guard *guard);
+void guard_after_fini(struct guard *guard); /* closes; later calls do nothing */
 
 /* guard_launch.c: the keeper and what it reports. */
 enum error_code guard_launch(struct guard *guard, struct error *err);

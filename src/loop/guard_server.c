@@ -124,6 +124,7 @@ void guard_server_find_listener(struct guard *guard)
     struct error err = ERROR_INIT;
     kill_tree_init(&tree, &target);
     kill_tree_collect(&tree);
+    guard_after_remember(guard, &tree.members);
     guard->listener_due = true;
     guard->listener = RUN_LISTENER_NONE;
     if (listener_find(0, port, &tree.members, &found, &err) != ERROR_NONE) {

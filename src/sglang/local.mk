@@ -9,7 +9,7 @@ libsglang_a_SOURCES = \
     src/sglang/flags.c src/sglang/flags.h \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
-    src/sglang/needs.h \
+    src/sglang/needs.c src/sglang/needs.h \
     src/sglang/prefix.c src/sglang/prefix.h \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \

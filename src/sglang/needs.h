@@ -1,5 +1,7 @@
-/* What a server takes of the machine besides memory and GPUs, and what it leaves. SGLang 0.5.23. Pure data. */
+/* What a server takes of the machine besides memory and GPUs, and what it leaves. SGLang 0.5.23. Pure. */
 #pragma once
+
+#include <stdbool.h>
 
 enum {
     /* The soft limit of open files that each process sets for itself (srt/utils/common.py, set_ulimit); where the hard
@@ -13,8 +15,9 @@ enum {
     NEEDS_SHARED_MEMORY_MIB = 256,
 };
 
-/* One for each server in /dev/shm; left there when it is killed (srt/managers/load_snapshot.py). */
-#define NEEDS_SHARED_MEMORY_PREFIX "sglang_loads_"
+/* True for the name of a file in /dev/shm as a server and what it runs on make them; those that nobody has mapped were
+ * left by a server that was killed, as its resource tracker was killed with it. */
+bool needs_is_shared_memory(const char *name);
 
 /* The dumper asks the kernel from which address this one would be reached, for the address of its control channel
  * between ranks; without a route there it takes what the host name says, unless that is 127.0.0.1, and then none: the

@@ -4,6 +4,7 @@
 #include "sglang/command.h"
 #include "sglang/dump_name.h"
 #include "sglang/lines.h"
+#include "sglang/needs.h"
 #include "sglang/probe.h"
 #include "sglang/questions.h"
 #include "sglang/respell.h"
@@ -22,4 +23,5 @@ const struct server_operations sglang_operations = {
     .explain_exit = lines_explain_exit,
     .judge_probe = probe_judge,
     .redact = command_redact,
+    .is_shared_memory = needs_is_shared_memory,
 };

@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sys/cgroup_control.h"
+#include "sys/process.h"
 #include "sys/systemd.h"
 
 #include <dirent.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/xattr.h>
@@ -159,15 +161,15 @@ void cgroup_set_none(struct cgroup *cgroup, const char *why)
 }
 
 /* Makes PARENT/NAME and opens it. On failure nothing is left and `why` is filled. */
-static bool cgroup_make_leaf(const char *parent, const char *name, enum cgroup_kind kind, struct cgroup *ret_cgroup,
-                             char *why, size_t why_size)
+static bool cgroup_try_leaf(const char *parent, const char *name, enum cgroup_kind kind, struct cgroup *ret_cgroup,
+                            char *why, size_t why_size)
 {
     char *path = memory_format("%s/%s", parent, name);
     struct cgroup cgroup = {.kind = kind, .directory_fd = -1, .kill_fd = -1, .events_fd = -1};
     bool made = mkdir(path, 0755) == 0;
     if (made) {
         cgroup.directory_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (cgroup.directory_fd >= 0)
+        if (cgroup.directory_fd >= 0 && flock(cgroup.directory_fd, LOCK_SH) == 0)
             cgroup.kill_fd = cgroup_control_open_kill(cgroup.directory_fd);
         if (cgroup.kill_fd >= 0)
             cgroup.events_fd = cgroup_control_open_events(cgroup.directory_fd);
@@ -187,6 +189,16 @@ static bool cgroup_make_leaf(const char *parent, const char *name, enum cgroup_k
     cgroup.path = path;
     *ret_cgroup = cgroup;
     return true;
+}
+
+/* Another guard that tidies up (cgroup_clear_left) can take it away before it is locked. */
+static bool cgroup_make_leaf(const char *parent, const char *name, enum cgroup_kind kind, struct cgroup *ret_cgroup,
+                             char *why, size_t why_size)
+{
+    bool made = false;
+    for (int tries = 0; tries < 3 && !made; tries++)
+        made = cgroup_try_leaf(parent, name, kind, ret_cgroup, why, why_size);
+    return made;
 }
 
 void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, struct cgroup *ret_cgroup)
@@ -243,10 +255,22 @@ enum cgroup_kind cgroup_foresee(char *ret_text, size_t size)
     return CGROUP_NONE;
 }
 
+/* Opens PARENT/NAME when neither a guard nor a keeper holds it: it stays locked until it is closed. -1: held or gone.
+ */
+static int cgroup_open_left(int parent_fd, const char *name)
+{
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 static bool cgroup_is_empty(int folder_fd, const char *name)
 {
     bool empty = false;
-    int fd = openat(folder_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = cgroup_open_left(folder_fd, name);
     int events = fd >= 0 ? cgroup_control_open_events(fd) : -1;
     if (events >= 0) {
         empty = cgroup_control_populated(events) == 0;
@@ -255,6 +279,58 @@ static bool cgroup_is_empty(int folder_fd, const char *name)
     if (fd >= 0)
         close(fd);
     return empty;
+}
+
+/* The number of processes in it; 0 also when one of them has a keeper: one of a version that does not lock. */
+static size_t cgroup_count_unguarded(int directory_fd)
+{
+    int fd = openat(directory_fd, "cgroup.procs", O_RDONLY | O_CLOEXEC);
+    FILE *procs = fd >= 0 ? fdopen(fd, "r") : NULL;
+    size_t count = 0;
+    bool guarded = procs == NULL;
+    int pid;
+    while (!guarded && fscanf(procs, "%d", &pid) == 1) {
+        guarded = process_has_ancestor(pid, "kldump-keeper");
+        count++;
+    }
+    if (procs)
+        fclose(procs);
+    return guarded ? 0 : count;
+}
+
+static void cgroup_clear(int directory_fd, const char *path, struct list *ret_told)
+{
+    int kill_fd = cgroup_control_open_kill(directory_fd), events = cgroup_control_open_events(directory_fd);
+    size_t count = events >= 0 && cgroup_control_populated(events) == 1 ? cgroup_count_unguarded(directory_fd) : 0;
+    if (count > 0 && kill_fd >= 0 && cgroup_control_kill(kill_fd) == 0) {
+        cgroup_control_thaw(directory_fd);
+        cgroup_control_wait_empty(events, 1000);
+        list_add_format(ret_told, "killed %zu processes of a run whose guard and keeper are gone, in %s", count, path);
+    }
+    cgroup_control_remove(directory_fd); /* not while something lives in it */
+    if (kill_fd >= 0)
+        close(kill_fd);
+    if (events >= 0)
+        close(events);
+}
+
+void cgroup_clear_left(struct list *ret_told)
+{
+    char own[CGROUP_PATH];
+    DIR *folder = cgroup_of(0, own, sizeof own) ? opendir(own) : NULL;
+    if (!folder)
+        return;
+    const struct dirent *entry;
+    while ((entry = readdir(folder)) != NULL) {
+        int fd = text_starts(entry->d_name, "kldump-") ? cgroup_open_left(dirfd(folder), entry->d_name) : -1;
+        if (fd < 0)
+            continue;
+        char *path = memory_format("%s/%s", own, entry->d_name);
+        cgroup_clear(fd, path, ret_told);
+        free(path);
+        close(fd);
+    }
+    closedir(folder);
 }
 
 static void cgroup_walk(const char *path, int depth, struct list *ret_paths)

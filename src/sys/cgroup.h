@@ -37,7 +37,13 @@ void cgroup_make(const char *run_name, const char *cookie, pid_t keeper_pid, str
  * why there can be none. CGROUP_SCOPE: a user's systemd is there to be asked. */
 enum cgroup_kind cgroup_foresee(char *ret_text, size_t size);
 
-/* Adds the paths of all cgroups named kldump-... that hold no process, as far as they can be seen. */
+/* Beside where our own leaf will be: removes the leaves of runs whose guard and keeper are both gone, and kills what
+ * still lives in them, since nobody watches over it any more. A guard and a keeper each hold a lock on their leaf. Adds
+ * one line for each that had processes. Blocks for up to a second for each. */
+void cgroup_clear_left(struct list *ret_told);
+
+/* Adds the paths of all cgroups named kldump-... that hold no process and that no guard holds, as far as they can be
+ * seen. */
 void cgroup_find_empty(struct list *ret_paths);
 
 /* No cgroup, for this reason. */

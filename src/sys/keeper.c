@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -86,6 +88,7 @@ static _Noreturn void keeper_child_run(struct keeper_child *child)
         int fd = open(go.cgroup, O_RDONLY | O_DIRECTORY);
         if (fd < 0 || (fd != KEEPER_FD_CGROUP && dup2(fd, KEEPER_FD_CGROUP) < 0))
             keeper_child_fail(status, "open the cgroup", errno);
+        flock(KEEPER_FD_CGROUP, LOCK_SH); /* as the guard does: it is not left while one of the two lives */
     } else {
         static char none[] = "-1";
         child->arguments[KEEPER_ARGUMENT_CGROUP] = none;
@@ -212,6 +215,7 @@ static enum error_code keeper_start(const struct keeper_plan *plan, const char *
 enum error_code keeper_spawn(const struct keeper_plan *plan, struct keeper *ret_keeper, struct error *err)
 {
     struct keeper keeper = {.pid = -1, .pid_fd = -1, .channel_fd = -1};
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* for keeper_kill_without: when the keeper dies we adopt its orphans */
     cgroup_set_none(&keeper.cgroup, "not made");
     text_copy(keeper.cookie, sizeof keeper.cookie, plan->cookie);
     char *program = plan->program ? memory_copy(plan->program) : sibling_path("kldump-keeper");
@@ -273,7 +277,7 @@ static bool keeper_has_ended(const struct keeper *keeper, int timeout_ms)
 bool keeper_kill_without(const struct keeper *keeper, pid_t main_pid, uint64_t limit_ms)
 {
     cgroup_kill(&keeper->cgroup);
-    struct kill_tree_target target = {.ancestor = keeper_has_ended(keeper, 0) ? 0 : keeper->pid,
+    struct kill_tree_target target = {.ancestor = keeper_has_ended(keeper, 0) ? getpid() : keeper->pid,
                                       .main = main_pid,
                                       .cookie = keeper->cookie,
                                       .since_ticks = keeper->since_ticks};

@@ -88,7 +88,8 @@ static void kill_tree_mark_descendants(struct kill_tree *tree)
             const struct process *process = &tree->all.items[i];
             if (tree->marks[i] != KILL_TREE_NO || kill_tree_is_spared(tree, process->pid))
                 continue;
-            bool ours = tree->target.ancestor > 0 && process->parent == tree->target.ancestor;
+            bool ours = tree->target.ancestor > 0 && process->parent == tree->target.ancestor &&
+                        process->start_ticks >= tree->target.since_ticks;
             if (!ours && process->parent > 1) {
                 size_t parent = kill_tree_find(&tree->all, process->parent);
                 ours = parent != SIZE_MAX && tree->marks[parent] != KILL_TREE_NO;

@@ -21,7 +21,8 @@ struct kill_tree_target {
                              anybody's */
     pid_t guard;          /* spared; 0: none */
     const char *cookie;   /* borrowed; NULL: not looked for */
-    uint64_t since_ticks; /* the cookie is looked for in processes that started then or later */
+    uint64_t since_ticks; /* the cookie, and the ancestor's children, are looked for in processes that started then or
+                             later */
 };
 
 struct kill_tree {

@@ -13,6 +13,7 @@ libsys_a_SOURCES = \
     src/sys/listener.c src/sys/listener.h \
     src/sys/process.c src/sys/process.h \
     src/sys/runtime.c src/sys/runtime.h \
+    src/sys/shared_memory.c src/sys/shared_memory.h \
     src/sys/sibling.c src/sys/sibling.h \
     src/sys/sink.c src/sys/sink.h \
     src/sys/sink_log.c src/sys/sink_log.h \

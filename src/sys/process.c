@@ -186,6 +186,18 @@ bool process_is_in_cgroup(pid_t pid, const char *name)
     return false;
 }
 
+bool process_has_ancestor(pid_t pid, const char *comm)
+{
+    enum { DEPTH_MOST = 256 };
+    struct process process;
+    for (int depth = 0; depth < DEPTH_MOST && process_read(pid, &process) && process.parent > 1; depth++) {
+        pid = process.parent;
+        if (process_read(pid, &process) && strcmp(process.comm, comm) == 0)
+            return true;
+    }
+    return false;
+}
+
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN])
 {
     ssize_t length = process_read_file(pid, "wchan", ret_wchan, PROCESS_WCHAN - 1);

@@ -45,6 +45,9 @@ bool process_has_environment(pid_t pid, const char *name, const char *value);
  * cgroup has. */
 bool process_is_in_cgroup(pid_t pid, const char *name);
 
+/* True when its parent, or a parent of that and so on, has this name. */
+bool process_has_ancestor(pid_t pid, const char *comm);
+
 /* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN]);
 

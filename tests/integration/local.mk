@@ -10,6 +10,7 @@ EXTRA_DIST += tests/integration/test_space.py tests/integration/fuse_disk.py
 EXTRA_DIST += tests/integration/test_real.py tests/integration/test_versions.py
 EXTRA_DIST += tests/integration/systemd_guest.py tests/integration/test_systemd.py
 
+EXTRA_DIST += tests/integration/test_kill.py
 check_PROGRAMS += tests/integration/keeper_stuck
 TESTS += tests/integration/keeper_stuck
 tests_integration_keeper_stuck_SOURCES = tests/integration/keeper_stuck.c tests/unit/keeper_world.c tests/unit/keeper_world.h

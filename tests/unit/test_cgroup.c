@@ -2,6 +2,7 @@
 #include "sys/cgroup.h"
 #include "sys/cgroup_control.h"
 
+#include "base/list.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,7 +82,11 @@ static pid_t start_member(int directory_fd)
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t child = fork();
     if (child == 0) {
-        if (cgroup_control_enter(directory_fd) == 0 && write(ends[1], &byte, 1) == 1)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (cgroup_control_enter(directory_fd) != 0 || dup2(ends[1], 3) != 3)
+            _exit(1);
+        close_range(4, ~0U, 0); /* as a server: it shares no lock */
+        if (write(3, &byte, 1) == 1)
             for (;;)
                 pause();
         _exit(1);
@@ -172,12 +178,70 @@ static void test_removed(void **state)
     assert_true(cgroup_fini(&cgroup));
 }
 
+static bool list_has(const struct list *list, const char *part)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strstr(list->items[i], part))
+            return true;
+    return false;
+}
+
+/* The leaf of a guard and a keeper that were both killed, with a process in it and without, goes; one that is held
+ * stays, and so does what lives in it. */
+static void test_clear_left(void **state)
+{
+    (void)state;
+    struct cgroup held, left[2];
+    char *paths[2];
+    if (!make(&held))
+        skip();
+    pid_t member = start_member(held.directory_fd), orphan = -1;
+    for (int i = 0; i < 2; i++) {
+        char cookie[20];
+        snprintf(cookie, sizeof cookie, "%08x", (unsigned)getpid());
+        cgroup_make(i == 0 ? "left-empty" : "left-full", cookie, getpid(), &left[i]);
+        paths[i] = memory_copy(left[i].path);
+    }
+    orphan = start_member(left[1].directory_fd);
+    struct list told = {0}, empty = {0};
+    cgroup_clear_left(&told);
+    assert_false(list_has(&told, paths[1])); /* all three are held */
+    assert_int_equal(access(paths[0], F_OK), 0);
+    for (int i = 0; i < 2; i++) {
+        close(left[i].kill_fd);
+        close(left[i].events_fd);
+        close(left[i].directory_fd); /* and with it the lock */
+        free(left[i].path);
+    }
+    cgroup_find_empty(&empty);
+    /* Another run that starts in this moment may have done it already. */
+    bool there[2] = {access(paths[0], F_OK) == 0, access(paths[1], F_OK) == 0};
+    assert_true(list_has(&empty, paths[0]) || !there[0]);
+    assert_false(list_has(&empty, held.path));
+    cgroup_clear_left(&told);
+    int status;
+    assert_true(waitpid(orphan, &status, 0) == orphan && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(waitpid(member, &status, WNOHANG), 0);
+    assert_int_equal(access(paths[0], F_OK), -1);
+    assert_int_equal(access(paths[1], F_OK), -1);
+    assert_int_equal(access(held.path, F_OK), 0);
+    assert_true(list_has(&told, paths[1]) || !there[1]);
+    assert_true(cgroup_kill(&held));
+    assert_true(waitpid(member, &status, 0) == member);
+    assert_true(cgroup_control_wait_empty(held.events_fd, 2000));
+    assert_true(cgroup_fini(&held));
+    list_fini(&told);
+    list_fini(&empty);
+    free(paths[0]);
+    free(paths[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_locate),  cmocka_unit_test(test_none),
         cmocka_unit_test(test_kill),    cmocka_unit_test(test_frozen_and_nested),
-        cmocka_unit_test(test_removed),
+        cmocka_unit_test(test_removed), cmocka_unit_test(test_clear_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

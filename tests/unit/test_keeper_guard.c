@@ -22,7 +22,11 @@ static void test_keeper_killed(bool cgroup)
 {
     struct keeper_world_run run;
     struct keeper_message message;
-    keeper_world_start_shell(&run, cgroup, "setsid sh -c 'echo ready; sleep 100; :' & echo ready; wait", 2);
+    keeper_world_start_shell(&run, cgroup,
+                             "setsid sh -c 'echo ready; sleep 100; :' & "
+                             "(setsid env -i sh -c 'echo ready; sleep 100; :' &) ; " /* an orphan without a cookie */
+                             "echo ready; wait",
+                             3);
     kill(run.keeper.pid, SIGKILL);
     while (keeper_receive(&run.keeper, &message) >= 0) {
         struct pollfd wait = {.fd = run.keeper.channel_fd, .events = POLLIN};
