@@ -67,7 +67,7 @@ void guard_feed(struct guard *guard, const struct run_event *event)
     if (guard->run.state != before)
         guard_report_record(guard);
     if (guard->run.state != before && guard->run.state == RUN_ARMED)
-        malloc_trim(0); /* an audit is large, and what follows may be days of rest */
+        guard->trim_due = true;
     if (guard->run.state != before || effects.count > 0)
         guard_control_changed(guard);
     if (guard->finished)
@@ -84,6 +84,14 @@ static uint64_t record_age_ms(const struct guard *guard)
     return guard->run.state == RUN_ARMED ? 60000 : 2000;
 }
 
+/* An audit is large, and what follows may be days of rest. */
+static void trim(struct guard *guard)
+{
+    if (guard->trim_due)
+        malloc_trim(0);
+    guard->trim_due = false;
+}
+
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct guard *guard = timer->data;
@@ -95,6 +103,7 @@ static void on_heartbeat(uv_timer_t *timer)
     guard_report_problems(guard);
     if (guard->record_due || clock_now_ms() - guard->record_ms >= record_age_ms(guard))
         guard_report_record(guard);
+    trim(guard);
 }
 
 void guard_init_timers(struct guard *guard)

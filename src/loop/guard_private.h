@@ -176,7 +176,7 @@ struct guard {
     struct guard_space_point history[GUARD_HISTORY_MAX];
     size_t history_count;
     uint64_t history_every_ms, history_next_ms;
-    bool record_due;
+    bool record_due, trim_due;
     uint64_t record_ms; /* when it was handed over last */
     bool floor_told, dropped_told;
     uint64_t floor_ms;           /* when a kill at the floor was noticed; 0: none yet */
