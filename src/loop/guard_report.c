@@ -219,6 +219,8 @@ static void add_floor_kill(struct guard *guard, struct json *object)
     json_set_u64(kill, "decided_ns", snapshot.decided_at_ns);
     json_set_u64(kill, "ordered_ns", snapshot.pulled_at_ns);
     json_set_u64(kill, "gone_ns", guard->gone_ns);
+    json_set_u64(kill, "looks_in_last_4_gib", snapshot.near_looks);
+    json_set_u64(kill, "looks", snapshot.looks);
     json_set_u64(kill, "free_bytes", snapshot.pulled_by.free_bytes);
 }
 

@@ -16,6 +16,7 @@
  * watcher_start fails half way: the async handle, if any, is closed and its callback frees. */
 #include "loop/watcher.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "loop/clock.h"
 
 #include <errno.h>
@@ -136,6 +137,9 @@ static void publish(struct watcher *watcher, const struct space_reading *reading
     struct watcher_snapshot *snapshot = &watcher->snapshot;
     tell |= snapshot->looks == 0 || snapshot->latest.level != decision->level;
     snapshot->looks++;
+    if (reading->measurable && !snapshot->pulled &&
+        space_free(reading) < number_add(snapshot->act_bytes, WATCHER_NEAR_BYTES))
+        snapshot->near_looks++;
     snapshot->latest = *decision;
     if (reading->measurable)
         snapshot->reading = *reading;

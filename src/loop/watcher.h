@@ -15,6 +15,7 @@
 #include <uv.h>
 
 enum { WATCHER_TRIGGERS = 2 };
+#define WATCHER_NEAR_BYTES ((uint64_t)4 << 30)
 
 struct watcher;
 
@@ -46,6 +47,7 @@ struct watcher_snapshot {
     uint64_t act_bytes, act_inodes; /* where the trigger is pulled; inodes 0: not looked at */
     uint64_t reading_age_ns;        /* since the latest measurable reading began, or since the start */
     uint64_t blocked_ns;            /* how long the reading now outstanding has taken; 0: none is */
+    uint64_t near_looks;            /* of them: with less than WATCHER_NEAR_BYTES above act_bytes, before an order */
     bool pulled;                    /* an order to kill was given */
     bool pull_failed;               /* the floor was met, and no trigger has succeeded so far */
     struct space_reading pulled_by; /* the reading that confirmed it */

@@ -8,9 +8,12 @@ tests_bench_keeper_kill_SOURCES = tests/bench/keeper_kill.c tests/unit/keeper_wo
 tests_bench_keeper_kill_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
 tests_bench_keeper_kill_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
 
+# BENCH_RUNS=50 for figures that are kept: a quarter of an hour
+BENCH_RUNS = 5
 bench: all tests/bench/floor_writer tests/bench/keeper_kill
 	tests/bench/keeper_kill
-	/usr/bin/python3 $(srcdir)/tests/bench/bench_floor.py
+	/usr/bin/python3 $(srcdir)/tests/bench/bench_floor.py $(BENCH_RUNS)
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_idle.py
 	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_real.py
+CLEANFILES += bench_floor.json
 .PHONY: bench
