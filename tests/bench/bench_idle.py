@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""What guard and keeper cost while an armed server idles: processor time, memory of their own, wake-ups. Run by `make bench`.
+"""What guard and keeper cost while an armed server idles: processor time, memory, wake-ups. Run by `make bench`; figures as JSON
+in bench_idle.json.
 
   bench_idle.py [SECONDS]
 """
+import json
 import os
 import re
 import shutil
@@ -18,12 +20,14 @@ SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 60
 
 
 def figures(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(fields[11]) + int(fields[12])
-    anonymous = int(re.search(r"^Anonymous:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M).group(1))
-    switches = sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", task.read_text(), re.M).group(1))
-                   for task in Path(f"/proc/{pid}/task").glob("*/status"))
-    return ticks / os.sysconf("SC_CLK_TCK"), anonymous, switches
+    """Processor time in ns as the scheduler counts it, memory in kB, and counts that must stay as they are."""
+    tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return {"cpu_ns": sum(int((task / "schedstat").read_text().split()[0]) for task in tasks),
+            "anonymous_kb": int(re.search(r"^Anonymous:\s+(\d+)", rollup, re.M).group(1)),
+            "rss_kb": int(re.search(r"^Rss:\s+(\d+)", rollup, re.M).group(1)),
+            "wakeups": sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M).group(1)) for task in tasks),
+            "threads": len(tasks), "descriptors": len(os.listdir(f"/proc/{pid}/fd"))}
 
 
 def keeper_of(pid):
@@ -51,10 +55,15 @@ def main():
         pids = {"guard": run.pid, "keeper": keeper_of(run.pid)}
         before = {name: figures(pid) for name, pid in pids.items()}
         time.sleep(SECONDS)
-        print(f"idle for {SECONDS:.0f} s      CPU ms  anonymous kB  wake-ups/s")
+        shown = {}
+        print(f"idle for {SECONDS:.0f} s {'':<6} {'CPU ms':>7} {'CPU %':>7} {'anonymous kB':>13} {'RSS kB':>7} {'wake-ups/s':>11} {'threads':>8} {'fds':>8}")
         for name, pid in pids.items():
-            cpu, anonymous, switches = figures(pid)
-            print(f"{name:<18} {1000 * (cpu - before[name][0]):10.0f} {anonymous:13} {(switches - before[name][2]) / SECONDS:11.1f}")
+            was, now = before[name], figures(pid)
+            cpu_ms = (now["cpu_ns"] - was["cpu_ns"]) / 1e6
+            shown[name] = {**now, "cpu_ms": cpu_ms, "cpu_percent": cpu_ms / SECONDS / 10, "wakeups_per_s": (now["wakeups"] - was["wakeups"]) / SECONDS}
+            print(f"{name:<18} {cpu_ms:7.1f} {cpu_ms / SECONDS / 10:7.4f} {now['anonymous_kb']:13} {now['rss_kb']:7} "
+                  f"{shown[name]['wakeups_per_s']:11.1f} {was['threads']:>3}->{now['threads']:<3} {was['descriptors']:>3}->{now['descriptors']:<3}")
+        Path("bench_idle.json").write_text(json.dumps({"schema": "kldump.bench-idle/1", "seconds": SECONDS, **shown}, indent=1) + "\n")
     finally:
         run.terminate()  # an orderly stop
         run.wait()

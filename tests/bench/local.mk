@@ -15,5 +15,5 @@ bench: all tests/bench/floor_writer tests/bench/keeper_kill
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_floor.py $(BENCH_RUNS)
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_idle.py
 	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_real.py
-CLEANFILES += bench_floor.json
+CLEANFILES += bench_floor.json bench_idle.json bench_real.json
 .PHONY: bench
