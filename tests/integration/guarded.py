@@ -28,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "real"))
 import cache_folder  # noqa: E402
 import sglang_cpu  # noqa: E402
+from ports import free_port  # noqa: E402
 
 BUILD = Path(os.environ.get("KLDUMP_BUILD") or os.environ.get("KLDUMP_BUILD_DIR") or HERE.parents[1] / "build-test").resolve()
 STANDIN = Path(os.environ.get("KLDUMP_STANDIN") or BUILD / "kldump-standin").resolve()
@@ -55,12 +56,6 @@ def wait_for(condition, limit=30.0, what="what was waited for"):
         if time.monotonic() > end:
             raise AssertionError(f"{what}: not within {limit} s")
         time.sleep(0.01)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def port_is_free(port):

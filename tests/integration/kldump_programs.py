@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ports import free_port
+
 BUILD = Path(os.environ.get("KLDUMP_BUILD_DIR") or os.environ.get("KLDUMP_BUILD") or ".").resolve()
 STANDIN = Path(os.environ.get("KLDUMP_STANDIN", BUILD / "kldump-standin")).resolve()
 PATIENCE_S = 30
@@ -27,12 +29,6 @@ def wait_for(condition, limit=PATIENCE_S, what="condition"):
             return value
         time.sleep(0.02)
     raise AssertionError(f"{what}: not within {limit} s")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def process_is_alive(pid):
