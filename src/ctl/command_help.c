@@ -18,6 +18,7 @@ static void print_list(struct output *out)
 {
     output_text(out, "kldumpctl: guard SGLang runs and their forward-hook dumps\n\n"
                      "Examples:\n"
+                     "  kldumpctl doctor -- python3 -m sglang.launch_server ...\n"
                      "  kldumpctl run --name t --dir dumps --floor 20G -- python3 -m sglang.launch_server ...\n"
                      "  kldumpctl status t\n"
                      "  kldumpctl dump t dec -- python3 client.py\n"

@@ -192,7 +192,7 @@ void doctor_left_shared_memory(struct doctor *doctor, struct doctor_finding *ret
     shared_memory_find(needs_is_shared_memory, &names);
     shared_memory_drop_used(&names);
     if (names.count > 0) {
-        doctor_say(ret_finding, DOCTOR_WARN, "left in %s by a server that was killed: %s", shared_memory,
+        doctor_say(ret_finding, DOCTOR_WARN, "left in %s by what was killed, a server most likely: %s", shared_memory,
                    join(&names, text, sizeof text));
         doctor_advise(ret_finding, "rm %s/%s", shared_memory, names.items[0]);
     } else {

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """kldumpctl doctor: each check on a world made for it. What the machine itself is like is not asserted."""
 import json
+import mmap
 import os
 import shutil
 import socket
@@ -233,12 +234,16 @@ class Left(Doctor):
         self.expect(self.checks(), "left-probes", "warn", "rm -r " + self.dumps + "/kldump-probe-1")
 
     def test_shared_memory(self):
-        path = "/dev/shm/sglang_loads_kldump_test_%d.shm" % os.getpid()
-        open(path, "w").close()
-        try:
-            self.expect(self.checks(), "left-shm", "warn", "rm /dev/shm/sglang_loads_")
-        finally:
-            os.unlink(path)
+        for name in ("sglang_loads_kldump_test_%d.shm", "sem.loky-kldump-test-%d"):
+            path = "/dev/shm/" + name % os.getpid()
+            with open(path, "wb+") as f:
+                try:
+                    f.truncate(4096)
+                    with mmap.mmap(f.fileno(), 4096):  # one that is in use is no leftover
+                        self.assertNotIn(os.path.basename(path), self.checks()["left-shm"]["value"])
+                    self.expect(self.checks(), "left-shm", "warn", "rm /dev/shm/s")
+                finally:
+                    os.unlink(path)
 
 
 class Network(Doctor):
