@@ -3,7 +3,10 @@
  *
  * A process belongs to the run when it descends from `ancestor` (the keeper, which as a subreaper adopts every orphan),
  * is in the session or group of the main process, carries the run's cookie in its environment, or descends from one
- * that does. Process 1, the caller, `ancestor` and `guard` never belong to it. */
+ * that does. Process 1, the caller, `ancestor` and `guard` never belong to it.
+ *
+ * While the ancestor lives nothing gets out of this: an orphan becomes its child. Once it is dead, a process that is in
+ * a session of its own and has cleared its environment can be told from others only by whoever has adopted it. */
 #pragma once
 
 #include "sys/process.h"
