@@ -151,7 +151,8 @@ def seal_of(run, experiment):
 
 
 def wait_event(run, text, limit=20):
-    return wait_for(lambda: [event for event in run.events() if text in event["text"]], limit, f"an event with '{text}'")[0]
+    """Events are told on the terminal as they happen."""
+    wait_for(lambda: text in run.output, limit, f"an event with '{text}'")
 
 
 def test_what_others_do_to_a_dump(place, standin):
@@ -268,12 +269,13 @@ def test_encrypted_and_with_keys(place, standin):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=elsewhere", "-out", pair[0],
                     "-keyout", pair[1]], check=True, stderr=subprocess.DEVNULL)
     keys = ["key-of-users-1", "key-of-admins-2"]
-    run = place.run(standin, flags=["--ssl-certfile", str(pair[0]), "--ssl-keyfile", str(pair[1]), "--api-key", keys[0], f"--admin-api-key={keys[1]}",
-                                    "--host", "0.0.0.0"]).armed()
+    run = place.run(standin, flags=["--ssl-certfile", str(pair[0]), "--ssl-keyfile", str(pair[1]), "--host", "0.0.0.0",
+                                    "--api-key", keys[0], f"--admin-api-key={keys[1]}"]).armed()
     run.dump("dec")
     trust = ssl.create_default_context(cafile=pair[0])
     trust.check_hostname = False
-    request = urllib.request.Request(f"https://127.0.0.1:{run.status()['port']}/generate", json.dumps({"input_ids": [5, 6, 7], "rid": "own"}).encode(),
+    body = {"input_ids": [5, 6, 7], "rid": "own", "sampling_params": {"max_new_tokens": 2}}
+    request = urllib.request.Request(f"https://127.0.0.1:{run.status()['port']}/generate", json.dumps(body).encode(),
                                      {"Content-Type": "application/json", "Authorization": f"Bearer {keys[0]}"})
     with urllib.request.urlopen(request, context=trust, timeout=30) as answer:
         assert json.load(answer)["meta_info"]["id"] == "own"
