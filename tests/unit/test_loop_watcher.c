@@ -204,6 +204,19 @@ static void test_an_order_is_known_with_its_effect(void **state)
     assert_int_equal(snapshot.pulled_by.free_bytes, 1100 * mib);
 }
 
+/* Of the looks, those within 4 GiB of the kill level are counted, until the order. */
+static void test_near_looks(void **state)
+{
+    struct fixture *f = *state;
+    START(f, 50000, 5197, 5195, 3000, 1100);
+    loop_until(&f->loop, &f->told_pulled);
+    wait_for_reads(f, 10);
+    struct watcher_snapshot snapshot;
+    watcher_get(f->watcher, &snapshot);
+    assert_int_equal(snapshot.near_looks, 2);
+    assert_int_equal(snapshot.act_inodes, 0);
+}
+
 static void test_second_look_is_better(void **state)
 {
     struct fixture *f = *state;
@@ -412,6 +425,7 @@ int main(void)
         T(test_fine_is_told_once),
         T(test_floor_pulls_exactly_once),
         T(test_an_order_is_known_with_its_effect),
+        T(test_near_looks),
         T(test_second_look_is_better),
         T(test_unmeasurable_second_look_confirms),
         T(test_unmeasurable_alone_never_pulls),

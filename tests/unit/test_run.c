@@ -531,6 +531,10 @@ static void test_exit_statuses(void **state)
     run_world_reach(&world, RUN_LAUNCHING);
     run_world_step(&world, (struct run_event){.kind = RUN_EVENT_EXEC_FAILED, .number = 13, .text = "x: denied"});
     expect_end(RUN_OUTCOME_START_FAILED, 126);
+    run_world_reach(&world, RUN_LAUNCHING); /* a rehearsed kill that took so long that the disk is too small */
+    run_world_step(&world, (struct run_event){
+                               .kind = RUN_EVENT_EXEC_FAILED, .exit_code = STATUS_FORBIDDEN, .text = "the kill level"});
+    expect_end(RUN_OUTCOME_START_FAILED, STATUS_FORBIDDEN);
     run_world_reach(&world, RUN_LOADING);
     run_world_step(&world,
                    (struct run_event){.kind = RUN_EVENT_LISTENER, .listener = RUN_LISTENER_FOREIGN, .text = "pid 1"});

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,10 +312,13 @@ static void test_full_disk(void **state)
     assert_true(sink_flush(sink, 3000));
     assert_true(sink_append(sink, target, piece, 100000));
     assert_true(sink_flush(sink, 3000));
+    sink_get(sink, &counts);
+    assert_int_equal(counts.system, 0); /* of replacements only */
     sink_replace(sink, record, piece, 50000);
     assert_true(sink_flush(sink, 3000));
     sink_get(sink, &counts);
     assert_true(counts.full);
+    assert_int_equal(counts.system, ENOSPC);
     assert_int_equal(stat(path, &status), 0);
     assert_int_equal(counts.failed_bytes, 100000 - status.st_size + 50000);
     struct buffer text;
