@@ -138,6 +138,24 @@ static enum error_code read_pass(const struct json *object, struct audit_pass *p
     return code;
 }
 
+static enum error_code read_usable(const struct json *check, struct audit *audit, struct error *err)
+{
+    const struct json *usable = json_member(check, "usable_steps");
+    if (usable == NULL)
+        return ERROR_NONE;
+    for (const struct json *item = json_first(usable); item != NULL; item = json_next(item)) {
+        uint64_t first, last;
+        enum error_code code = json_get_u64(item, "first", &first, err);
+        if (code == ERROR_NONE)
+            code = json_get_u64(item, "last", &last, err);
+        if (code != ERROR_NONE)
+            return error_prefix(err, "usable_steps"), code;
+        audit_add_usable(audit, first);
+        audit->usable[audit->usable_count - 1].last = last;
+    }
+    return ERROR_NONE;
+}
+
 static enum error_code read_all(const struct json *check, struct audit *audit, struct error *err)
 {
     const char *schema;
@@ -153,6 +171,8 @@ static enum error_code read_all(const struct json *check, struct audit *audit, s
     for (size_t i = 0; code == ERROR_NONE && i < 3; i++)
         code = json_get_list(check, list_names[i], lists[i], err);
     const struct json *coverage, *passes = NULL;
+    if (code == ERROR_NONE)
+        code = read_usable(check, audit, err);
     if (code == ERROR_NONE)
         code = json_get_bool(check, "complete", &audit->complete, err);
     if (code == ERROR_NONE)

@@ -100,6 +100,7 @@ static void statuses(void **state)
     assert_non_null(strstr(text, "- missing dump_index values: rank 0 dump_index 40;"));
     assert_non_null(strstr(text, "by its log (2)"));
     assert_non_null(strstr(text, "somebody else: a-1"));
+    assert_non_null(strstr(text, "usable       steps 0-1\n")); /* the last file is missing, so of the last step */
     free(text);
     free(expect);
 }
@@ -137,6 +138,10 @@ static void there_and_back(void **state)
     assert_int_equal(number, 2);
     assert_int_equal(json_get_u64(json, "coverage.extend_tokens", &number, NULL), ERROR_NONE);
     assert_int_equal(number, 5);
+    assert_int_equal(json_get_u64(json, "usable_steps.0.first", &number, NULL), ERROR_NONE);
+    assert_int_equal(number, 0);
+    assert_int_equal(json_get_u64(json, "usable_steps.0.last", &number, NULL), ERROR_NONE);
+    assert_int_equal(number, 2);
     json_free(json);
 
     struct audit audit;
