@@ -1,5 +1,6 @@
 """Starts that are refused or fail, on both servers: the status, the values, the cause."""
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -163,6 +164,30 @@ def test_commands_whose_server_is_no_child_are_refused(place, standin, command):
     output = place.run(standin, command=command).exit()
     assert output in (80, 88, 125)
     assert "inside" in place.runs[-1].output
+
+
+# What stands in front of the server, and whether its arguments can be added to.
+FORMS = {"env": (["nice", "-n", "1", "env", "A=b"], True), "timeout": (["timeout", "-s", "KILL", "300", "stdbuf", "-oL"], True),
+         "shell": (["bash", "-c"], False)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_programs_in_front_of_the_server(place, standin, form):
+    before, known = FORMS[form]
+    server = place.command(standin)
+    run = place.run(standin, command=[*before, *(server if known else [f"exec {shlex.join(server)} $KLDUMP_SGLANG_ARGS"])]).armed()
+    assert ("added --disable-decode-cuda-graph" in run.output) == known
+    assert ("must hand $KLDUMP_SGLANG_ARGS" in run.output) == (not known)
+    assert ("version is not known" in run.output) == (not known)
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
+@pytest.mark.parametrize("before", [["env", "A=b", "ssh", "host"], ["bash", "-c", "cd / && exec sudo sglang serve"], ["tmux", "new"]],
+                         ids=["ssh", "sudo", "tmux"])
+def test_servers_that_would_not_be_children(place, standin, before):
+    output = place.run(standin, command=[*before, *place.command(standin)]).exits_with(80)
+    assert "would not be a child of kldump" in output and "run kldumpctl inside instead" in output
 
 
 def test_wrapper_script(place, standin):
