@@ -232,6 +232,37 @@ static void test_start_timeout_says_what_came_instead(void **state)
     assert_non_null(strstr(world.run.message, "last answer: no answer: time limit"));
 }
 
+static unsigned flushes_to_spoil;
+
+static void spoil_flushes(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    if (answer->question == SERVER_FLUSH && flushes_to_spoil > 0) {
+        flushes_to_spoil--;
+        answer->ok = false;
+    }
+}
+
+/* The probe's prefix may stay in the cache of a server that is busy: it is asked again, for a minute. */
+static void test_flush_that_is_refused(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        run_world_reach(&world, RUN_VERIFYING);
+        flushes_to_spoil = again ? 3 : UINT32_MAX;
+        world.spoil = spoil_flushes;
+        run_world_live(&world, 59000);
+        assert_int_equal(world.run.state, again ? RUN_ARMED : RUN_VERIFYING);
+    }
+    run_world_reach(&world, RUN_VERIFYING);
+    flushes_to_spoil = UINT32_MAX;
+    world.spoil = spoil_flushes;
+    run_world_live(&world, 70000);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_VERIFY_FAILED);
+    assert_string_equal(world.run.judgement.setting, "idle server");
+    assert_non_null(strstr(world.run.judgement.text, "could not be flushed"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +270,7 @@ int main(void)
         cmocka_unit_test(test_again_is_for_the_start),
         cmocka_unit_test(test_again_that_is_cut_short),
         cmocka_unit_test(test_start_timeout_goes_on_counting),
+        cmocka_unit_test(test_flush_that_is_refused),
         cmocka_unit_test(test_suspend),
         cmocka_unit_test(test_resumed_shifts_what_is_due),
         cmocka_unit_test(test_question_that_was_frozen),
