@@ -147,9 +147,9 @@ static void on_keeper(uv_poll_t *poll, int status, int events)
     (void)events;
     struct guard *guard = poll->data;
     struct keeper_message message;
-    int result;
-    while ((result = keeper_receive(&guard->keeper, &message)) > 0)
-        on_message(guard, &message);
+    int result = 1;
+    while (guard->keeper_poll == poll && (result = keeper_receive(&guard->keeper, &message)) > 0)
+        on_message(guard, &message); /* may let go of this keeper, to launch once more */
     if (result < 0 && !guard->keeper_gone)
         keeper_lost(guard);
 }

@@ -109,12 +109,6 @@ static void add_inodes(const struct guard_plan *plan, const struct watcher_snaps
     set_known(space, "pending_bytes", plan->pending_fd >= 0, snapshot->reading.pending_bytes);
 }
 
-static const char *const space_levels[] = {[SPACE_FINE] = "fine",
-                                           [SPACE_WARN] = "warn",
-                                           [SPACE_SOFT] = "soft",
-                                           [SPACE_FLOOR] = "floor",
-                                           [SPACE_UNMEASURABLE] = "blind"};
-
 static void add_space(struct guard *guard, struct json *object)
 {
     struct watcher_snapshot snapshot;
@@ -133,7 +127,6 @@ static void add_space(struct guard *guard, struct json *object)
     json_set_u64(space, "warn_bytes", plan->warn_bytes);
     set_known(space, "budget_bytes", plan->settings.budget_bytes > 0, plan->settings.budget_bytes);
     json_set_u64(space, "written_bytes", guard->run.written_bytes);
-    json_set_string(space, "level", space_levels[guard->run.space]);
     json_set_bool(space, "blind", guard->run.space == SPACE_UNMEASURABLE);
     add_inodes(plan, &snapshot, space);
     json_set_u64(space, "rate_bytes_per_s", snapshot.latest.rate_bytes_per_s);

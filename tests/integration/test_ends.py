@@ -199,7 +199,7 @@ def test_floor_reached_by_dumping(place, server):
     line = next(line for line in run.output.splitlines() if line.startswith("kldump:") and "floor" in line and "error" in line)
     assert "64.0 MiB" in line
     ended = run.record["run"]
-    assert (ended["outcome"], ended["exit_status"]) == ("floor", 83)
+    assert (ended["outcome"], ended["exit_status"], ended["space"]["level"]) == ("floor", 83, "floor")
     seal = json.loads((run.directory / "big.kldump.json").read_text())
     assert seal["sealed_by"] == "death"
 

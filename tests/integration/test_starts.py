@@ -64,6 +64,21 @@ def test_flags_in_the_spelling_of_the_release(place, standin, version, flags):
 
 # ---- the server does not come up
 
+def test_a_second_launch_that_fails(place, standin):
+    """The first try does not know a flag and leaves a child; for the second there is no keeper any more."""
+    place.copy_programs()
+    fake = place.folder / "python3"
+    fake.write_text("#!/bin/sh\nif [ \"$1\" = -c ]; then echo 0.5.23; exit 0; fi\n"
+                    f"rm '{place.folder}/programs/kldump-keeper'\nsleep 60 &\n"
+                    "echo 'launch_server.py: error: unrecognized arguments: --disable-prefill-cuda-graph' >&2\nexit 2\n")
+    fake.chmod(0o755)
+    command = [str(fake), "-m", "sglang.launch_server", "--model-path", "x", "--port", str(place.port())]
+    output = place.run(standin, command=command).exits_with(81)
+    assert "launched again" in output
+    assert "start-failed: kldump-keeper is neither" in output
+    assert not place.survivors()
+
+
 def test_bad_model_path(place, server):
     model = place.folder / "no-such-model"
     run = place.run(server, command=place.command(server, model=model),
