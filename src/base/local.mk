@@ -4,6 +4,7 @@ libbase_a_SOURCES = \
     src/base/duration.c src/base/duration.h \
     src/base/error.c src/base/error.h src/base/error.def \
     src/base/list.c src/base/list.h \
+    src/base/mask.c src/base/mask.h \
     src/base/memory.c src/base/memory.h \
     src/base/number.c src/base/number.h \
     src/base/size.c src/base/size.h \

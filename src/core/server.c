@@ -44,6 +44,9 @@ void server_command_fini(struct server_command *command)
     free(command->host);
     forget(command->api_key);
     forget(command->generate_key);
+    for (size_t i = 0; i < command->secrets.count; i++)
+        explicit_bzero(command->secrets.items[i], strlen(command->secrets.items[i]));
+    list_fini(&command->secrets);
     *command = (struct server_command){0};
 }
 

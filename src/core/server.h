@@ -51,7 +51,7 @@ struct server_facts {
     uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
     uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
     uint32_t pipeline_stages, tensor_ranks;
-    bool half; /* of a disaggregated pair: a request that is to be served by it alone must say so */
+    bool half;         /* of a disaggregated pair: a request that is to be served by it alone must say so */
     char limited[320]; /* what cannot be proven in this shape of server, in words; "" when all can */
 };
 
@@ -115,9 +115,10 @@ struct server_command {
     uint16_t port;        /* from the arguments, else the server's default */
     bool port_given;
     bool https;
-    char *host;         /* from the arguments or NULL; owned */
-    char *api_key;      /* the key that control calls need, or NULL; owned, never stored or printed */
-    char *generate_key; /* the key that SERVER_PROBE, SERVER_INFO, SERVER_LOAD need, or NULL; owned */
+    char *host;          /* from the arguments or NULL; owned */
+    char *api_key;       /* the key that control calls need, or NULL; owned, never stored or printed */
+    char *generate_key;  /* the key that SERVER_PROBE, SERVER_INFO, SERVER_LOAD need, or NULL; owned */
+    struct list secrets; /* every value that may be shown nowhere, not even where the server prints it; owned */
 };
 void server_command_fini(struct server_command *command);
 

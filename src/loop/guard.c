@@ -97,6 +97,7 @@ static void on_heartbeat(uv_timer_t *timer)
     struct guard *guard = timer->data;
     if (guard->has_keeper && !guard->keeper_gone)
         keeper_send(&guard->keeper, KEEPER_HEARTBEAT, NULL);
+    guard_server_flush_output(guard);
     guard_suspend_look(guard);
     guard_space_turn(guard);
     guard_control_changed(guard); /* log readers */
@@ -253,6 +254,7 @@ static void close_services(struct guard *guard)
         transfers_close(guard->transfers, NULL, NULL);
     if (guard->output != NULL)
         output_close(guard->output, NULL, NULL);
+    guard_server_end_output(guard);
     if (guard->control != NULL)
         control_close(guard->control, 1000, NULL, NULL);
     close_handles(guard);

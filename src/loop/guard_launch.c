@@ -40,6 +40,7 @@ static void tell_exited(struct guard *guard)
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : -1;
     char text[512];
+    guard_server_flush_output(guard);
     guard_space_settle(guard);
     bool again = respell(guard, code, text, sizeof text);
     if (!again)

@@ -3,6 +3,7 @@
 
 #include "base/buffer.h"
 #include "base/list.h"
+#include "base/mask.h"
 #include "conf/settings.h"
 #include "core/run.h"
 #include "loop/child.h"
@@ -131,8 +132,9 @@ struct guard {
 
     struct transfers *transfers;
     struct output *output;
-    struct sink *sink;      /* log, terminal, record */
-    struct sink *dump_sink; /* seals and the record's copy: the dump's filesystem may be slow or dead */
+    struct mask masks[OUTPUT_STREAMS]; /* over the server's output */
+    struct sink *sink;                 /* log, terminal, record */
+    struct sink *dump_sink;            /* seals and the record's copy: the dump's filesystem may be slow or dead */
     int log_target, out_target, err_target;
     struct watcher *watcher;
     struct control_server *control;
@@ -281,7 +283,9 @@ void guard_survey_close(struct guard *guard);
 /* guard_server.c: questions over HTTP, the listener, the server's output. */
 void guard_server_ask(struct guard *guard, const struct run_effect *effect);
 void guard_server_find_listener(struct guard *guard);
-void guard_server_turn(struct guard *guard); /* as guard_check_turn */
+void guard_server_turn(struct guard *guard);         /* as guard_check_turn */
+void guard_server_flush_output(struct guard *guard); /* what is held back since it may be half a key */
+void guard_server_end_output(struct guard *guard);   /* nothing comes any more */
 enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err);
 
 /* guard_after.c: GONE is told to the machine once GPU memory and port are free, or after a limit. */

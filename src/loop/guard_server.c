@@ -25,21 +25,47 @@ static const uint64_t limit_ms[SERVER_QUESTIONS] = {
 
 /* ---- output ---- */
 
+static void keep_bytes(struct guard *guard, int target, const char *data, size_t length)
+{
+    guard_log_append(guard, data, length);
+    if (!guard->plan.from_daemon)
+        sink_append(guard->sink, target, data, length);
+}
+
+static void keep_out(const char *data, size_t length, void *user)
+{
+    struct guard *guard = user;
+    keep_bytes(guard, guard->out_target, data, length);
+}
+
+static void keep_err(const char *data, size_t length, void *user)
+{
+    struct guard *guard = user;
+    keep_bytes(guard, guard->err_target, data, length);
+}
+
+/* A server prints its arguments, with every key in them. */
+static void (*const keepers[OUTPUT_STREAMS])(const char *, size_t,
+                                             void *) = {[OUTPUT_STDOUT] = keep_out, [OUTPUT_STDERR] = keep_err};
+
 static void on_bytes(enum output_stream stream, const char *data, size_t length, void *user)
 {
     struct guard *guard = user;
-    guard_log_append(guard, data, length);
-    if (!guard->plan.from_daemon)
-        sink_append(guard->sink, stream == OUTPUT_STDOUT ? guard->out_target : guard->err_target, data, length);
+    mask_feed(&guard->masks[stream], data, length, keepers[stream], guard);
 }
 
-/* A server prints its arguments. Its own log shows what it will; from there no key may get into events and records.
- * (What is shorter than six characters is no secret, and masking it could spoil the lines that mean something.) */
-static void hide(char *text, const char *key)
+void guard_server_flush_output(struct guard *guard)
 {
-    size_t length = key != NULL ? strlen(key) : 0;
-    for (char *at = text; length >= 6 && (at = strstr(at, key)) != NULL; at += length)
-        memset(at, '*', length);
+    for (int stream = 0; stream < OUTPUT_STREAMS; stream++)
+        if (guard->masks[stream].bytes.length > 0)
+            mask_flush(&guard->masks[stream], keepers[stream], guard);
+}
+
+void guard_server_end_output(struct guard *guard)
+{
+    guard_server_flush_output(guard);
+    for (int stream = 0; stream < OUTPUT_STREAMS; stream++)
+        mask_fini(&guard->masks[stream]);
 }
 
 /* The server's own line decides: a wrapper script may not say the port, or may not hand on the one that it was given,
@@ -75,10 +101,9 @@ static void on_line(enum output_stream stream, const char *said, size_t length, 
     struct guard *guard = user;
     const struct server_command *command = &guard->plan.command;
     char *copy = NULL;
-    if (command->api_key != NULL || command->generate_key != NULL) {
+    if (command->secrets.count > 0) {
         copy = memory_copy_n(said, length);
-        hide(copy, command->api_key);
-        hide(copy, command->generate_key);
+        mask_text(&command->secrets, copy, length);
         said = copy;
     }
     if (!guard->run.was_armed)
@@ -95,6 +120,9 @@ static void on_line(enum output_stream stream, const char *said, size_t length, 
 
 enum error_code guard_server_read_output(struct guard *guard, int out_fd, int err_fd, struct error *err)
 {
+    guard_server_end_output(guard); /* of a first try */
+    for (int stream = 0; stream < OUTPUT_STREAMS; stream++)
+        mask_init(&guard->masks[stream], &guard->plan.command.secrets);
     struct output_options options = {
         .descriptors = {out_fd, err_fd}, .bytes = on_bytes, .line = on_line, .user = guard};
     return output_start(&guard->loop, &options, &guard->output, err);

@@ -6,6 +6,7 @@
 #include "sglang/flags.h"
 #include "sglang/prefix.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { PORT_DEFAULT = 30000 }; /* SGLang 0.5.23, server_args.py */
@@ -119,6 +120,21 @@ static char *read_filter(const struct list *command, const struct command_parts 
     return blank ? NULL : memory_copy(filter);
 }
 
+static const enum flags_id secret_flags[] = {FLAGS_API_KEY, FLAGS_ADMIN_API_KEY, FLAGS_SSL_KEYFILE_PASSWORD};
+enum { SECRET_FLAGS = sizeof secret_flags / sizeof secret_flags[0] };
+
+static void read_secrets(const struct list *command, size_t from, struct list *ret_secrets)
+{
+    for (size_t i = 0; i < SECRET_FLAGS; i++) {
+        char *secret = copy_value(command, from, secret_flags[i]);
+        if (secret == NULL)
+            continue;
+        list_add(ret_secrets, secret);
+        explicit_bzero(secret, strlen(secret));
+        free(secret);
+    }
+}
+
 static enum error_code read_port(const struct list *command, size_t from, struct server_command *result,
                                  struct error *err)
 {
@@ -163,6 +179,7 @@ enum error_code command_read(const struct list *command, const struct list *envi
     result.api_key = copy_value(command, parts.arguments, FLAGS_ADMIN_API_KEY);
     if (result.api_key == NULL && result.generate_key != NULL)
         result.api_key = memory_copy(result.generate_key);
+    read_secrets(command, parts.arguments, &result.secrets);
     *ret_command = result;
     return ERROR_NONE;
 }
@@ -212,13 +229,12 @@ static void redact_inside(const char *word, struct list *ret_command)
 
 void command_redact(const struct list *command, struct list *ret_command)
 {
-    static const enum flags_id secret[] = {FLAGS_API_KEY, FLAGS_ADMIN_API_KEY, FLAGS_SSL_KEYFILE_PASSWORD};
     bool hide_next = false;
     for (size_t i = 0; i < command->count; i++) {
         const char *word = command->items[i];
         bool key = false;
-        for (size_t k = 0; k < sizeof secret / sizeof secret[0]; k++)
-            key = key || flags_is(word, secret[k]);
+        for (size_t k = 0; k < SECRET_FLAGS; k++)
+            key = key || flags_is(word, secret_flags[k]);
         size_t name = strcspn(word, "=");
         if (hide_next)
             list_add(ret_command, "***");

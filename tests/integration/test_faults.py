@@ -281,8 +281,7 @@ def test_encrypted_and_with_keys(place, standin):
         assert json.load(answer)["meta_info"]["id"] == "own"
     place.ctl("pause", "t")
     assert seal_of(run, "dec")["complete"]
-    own = "".join(line for line in run.output.splitlines() if "server_args=" not in line)  # the server's own log shows its arguments
-    told = own + json.dumps(run.record) + json.dumps(run.events()) + place.ctl("status", "t").stdout
+    told = run.output + run.log + json.dumps(run.record) + json.dumps(run.events()) + place.ctl("status", "t").stdout
     assert not [key for key in keys if key in told]
     place.ctl("stop", "t")
     run.exits_with(0)

@@ -3,6 +3,7 @@
 #include "base/duration.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "base/mask.h"
 #include "base/number.h"
 #include "base/size.h"
 #include "base/text.h"
@@ -185,6 +186,38 @@ static void test_text(void **state)
         assert_false(text_is_name(none[i]));
 }
 
+static void collect(const char *data, size_t length, void *user)
+{
+    buffer_append(user, data, length);
+}
+
+/* Wherever the stream is cut into three pieces, the same comes out, and nothing of a secret. */
+static void test_mask(void **state)
+{
+    (void)state;
+    static const char said[] = "key=sk-sk-abc123 sk-abc sk-sk-sk-abc123sk-abc123 12345 sk-a";
+    static const char wanted[] = "key=sk-********* sk-abc sk-sk-****************** 12345 sk-a";
+    struct list secrets = {0};
+    list_add(&secrets, "sk-abc123");
+    list_add(&secrets, "12345"); /* too short to be one */
+    for (size_t first = 0; first < sizeof said; first++)
+        for (size_t second = first; second < sizeof said; second++) {
+            struct mask mask;
+            struct buffer out;
+            mask_init(&mask, &secrets);
+            buffer_init(&out);
+            mask_feed(&mask, said, first, collect, &out);
+            mask_feed(&mask, said + first, second - first, collect, &out);
+            mask_feed(&mask, said + second, sizeof said - 1 - second, collect, &out);
+            assert_true(out.length + 4 == sizeof wanted - 1); /* "sk-a" may go on */
+            mask_flush(&mask, collect, &out);
+            assert_string_equal(out.data, wanted);
+            buffer_fini(&out);
+            mask_fini(&mask);
+        }
+    list_fini(&secrets);
+}
+
 static void test_buffer(void **state)
 {
     (void)state;
@@ -213,6 +246,7 @@ int main(void)
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_environment_lists),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_mask),
         cmocka_unit_test(test_buffer),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
