@@ -16,10 +16,7 @@ static const uint64_t idle_ms = 200;
 static const uint64_t passes_ms = 100;   /* counters, while passes are counted */
 static const uint64_t quiet_ms = 150;    /* between two looks at the counters */
 static const uint64_t disable_ms = 1000; /* between two tries to switch off */
-enum {
-    QUIET_TIMES = 2,
-    DISABLE_TIMES = 10
-}; /* control timeouts: until quiet, once it is off; until it is off at all */
+enum { QUIET_TIMES = 2 };                /* control timeouts until quiet, once it is off */
 
 /* ---- armed: preparing ---- */
 
@@ -77,7 +74,7 @@ void run_dump_open(struct run_context *c, const char *experiment, const struct r
     run->base = *base;
     text_copy(run->experiment, sizeof run->experiment, experiment);
     run->failed_saves_base = run->failed_saves;
-    run->disturbance[0] = '\0';
+    run->disturbance[0] = run->unsafe_told[0] = '\0';
     run->external = run->counts_reset = run->counts_exact = run->switched_off = run->settled = run->grown_off = false;
     run->for_end_ns = run->passes_end = UINT64_MAX;
     run->on_since_ns = c->now_ns;
@@ -258,13 +255,13 @@ void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by, enum erro
     run->counts_exact = false;
     run->switched_off = false;
     run_enter(c, RUN_SEALING, SEAL_DISABLE);
-    run->limit_ns = c->now_ns + DISABLE_TIMES * run->settings.control_timeout_ms * RUN_MS;
+    run->limit_ns = c->now_ns + RUN_DISABLE_TIMES * run->settings.control_timeout_ms * RUN_MS;
     run_ask(c, SEAL_DISABLE, SERVER_DISABLE, "");
 }
 
-static void not_off(struct run_context *c, const char *why)
+void run_dump_not_off(struct run_context *c, const char *experiment, const char *why)
 {
-    run_message(c, "dumping of %s could not be switched off: %s", c->run->experiment, why);
+    run_message(c, "dumping of %s could not be switched off: %s", experiment, why);
     run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
 }
 
@@ -284,7 +281,7 @@ static void look_for_quiet(struct run_context *c)
         return;
     }
     if (c->now_ns >= run->limit_ns) {
-        not_off(c, off ? "the counters still move" : "a rank has it on again and again");
+        run_dump_not_off(c, run->experiment, off ? "the counters still move" : "a rank has it on again and again");
         return;
     }
     /* Still on: an enable that was under way came after our disable, or somebody else's did. */
@@ -314,7 +311,7 @@ void run_dump_answer_sealing(struct run_context *c)
     else if (usable)
         look_for_quiet(c);
     else if (c->now_ns >= run->limit_ns)
-        not_off(c, c->event->answer->problem);
+        run_dump_not_off(c, run->experiment, c->event->answer->problem);
     else
         run_retry(c, disable_ms);
 }

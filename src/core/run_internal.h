@@ -55,6 +55,7 @@ struct run_context {
 /* run.c */
 #define RUN_MS 1000000ull
 enum { RUN_ARMED_WATCH_MS = 5000, RUN_DUMP_WATCH_MS = 1000 }; /* between two looks at the counters */
+enum { RUN_DISABLE_TIMES = 10 }; /* control timeouts until a dump that is to end must be off on every rank */
 struct run_effect *run_add(struct run_context *c, enum run_effect_kind kind);
 void run_note(struct run_context *c, enum run_level level, enum run_note note, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -98,6 +99,8 @@ void run_dump_open(struct run_context *c, const char *experiment, const struct r
 void run_dump_prepare_failed(struct run_context *c, enum error_code code, const char *text);
 /* Ends the open dump; one that was not confirmed yet is answered with this code and text. */
 void run_dump_seal_begin(struct run_context *c, enum run_sealed_by by, enum error_code code, const char *text);
+/* Ends the run: a dump that cannot be switched off must not go on. */
+void run_dump_not_off(struct run_context *c, const char *experiment, const char *why);
 void run_dump_sealed(struct run_context *c); /* writes the seal, answers who waits, closes the experiment */
 
 /* run_watch.c: what somebody else does to the dumper, and whether it lives */

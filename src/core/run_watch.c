@@ -302,12 +302,21 @@ static uint64_t lost_limit(const struct run *run)
     return lost;
 }
 
+/* An unsafe dump has no sealing that would bound the time until it is off. */
+static uint64_t unsafe_limit(const struct run *run)
+{
+    if (run->state != RUN_ARMED)
+        return UINT64_MAX;
+    return run->on_since_ns + RUN_DISABLE_TIMES * run->settings.control_timeout_ms * RUN_MS;
+}
+
 uint64_t run_watch_limit(const struct run *run)
 {
     if (!is_on(run))
         return UINT64_MAX;
-    uint64_t lost = lost_limit(run), blind = run_space_blind_limit(run);
+    uint64_t lost = lost_limit(run), blind = run_space_blind_limit(run), unsafe = unsafe_limit(run);
     uint64_t limit = lost < blind ? lost : blind;
+    limit = unsafe < limit ? unsafe : limit;
     return run->state == RUN_DUMPING && run->for_end_ns < limit ? run->for_end_ns : limit;
 }
 
@@ -342,6 +351,8 @@ bool run_watch_due(struct run_context *c)
         run_space_blind(c);
     } else if (c->now_ns >= lost_limit(run)) {
         lost(c);
+    } else if (c->now_ns >= unsafe_limit(run)) {
+        run_dump_not_off(c, run->unsafe_told, "it is on again and again, or the server does not do it");
     } else if (run->state == RUN_DUMPING && c->now_ns >= run->for_end_ns) {
         run_note(c, RUN_INFO, RUN_NOTE_DUMP, "dump %s has been on for as long as was asked for", run->experiment);
         run_dump_seal_begin(c, RUN_SEALED_BY_LIMIT, ERROR_NONE, run->experiment);

@@ -100,6 +100,7 @@ static void on_message(struct guard *guard, const struct keeper_message *message
                               .kind = RUN_EVENT_EXEC_FAILED, .number = (uint64_t)message->value, .text = text});
         break;
     case KEEPER_EXITED:
+        guard->main_pid = 0; /* waited for by the keeper: the number may be anybody's now */
         guard->exit_status = message->value;
         guard->exit_pending = true;
         output_drain(guard->output, drain_ms, drained, guard);

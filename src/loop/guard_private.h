@@ -121,7 +121,7 @@ struct guard {
     bool has_keeper;
     char guarantee[320]; /* of the cgroup or the keeper; stays when both are gone */
     bool keeper_gone;
-    pid_t main_pid;  /* of the server; 0: not yet */
+    pid_t main_pid;  /* of the server; 0: not yet, or not any more */
     int exit_status; /* as from waitpid, while exit_pending */
     bool exit_pending, gone_pending;
     unsigned launches;      /* of the server so far */

@@ -255,6 +255,35 @@ static void test_unsafe_experiment_that_stays_on(void **state)
     run_world_live(&world, 1100);
     expect_end(RUN_OUTCOME_FLOOR, "while ../x was being dumped");
     assert_int_equal(world.done[RUN_DO_SEAL], 0);
+
+    run_world_reach(&world, RUN_ARMED);
+    world.spoil = spoil_disable;
+    world.enabled = true;
+    strcpy(world.experiment, "../x");
+    while (run_world_noted(&world, "which is no experiment name") == 0)
+        run_world_live(&world, 100);
+    run_world_live(&world, 10 * world.run.settings.control_timeout_ms - 1000);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    run_world_live(&world, 2000);
+    expect_end(RUN_OUTCOME_CONTROL_LOST, "dumping of ../x could not be switched off");
+}
+
+/* Whoever switched it on gives it a proper name: from then on it is a dump like any other, and ends as one. */
+static void test_unsafe_experiment_that_is_renamed(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    world.spoil = spoil_disable;
+    world.enabled = true;
+    strcpy(world.experiment, "../x");
+    while (run_world_noted(&world, "which is no experiment name") == 0)
+        run_world_live(&world, 100);
+    world.spoil = NULL;
+    world.enabled = true;
+    strcpy(world.experiment, "theirs");
+    while (world.run.state == RUN_ARMED)
+        run_world_live(&world, 100);
+    assert_string_equal(world.run.unsafe_told, "");
 }
 
 /* Found while nothing can be read: it goes off, and has the whole blind limit for that. */
@@ -466,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_all_limits_hold_for_it),
         cmocka_unit_test(test_unsafe_experiment),
         cmocka_unit_test(test_unsafe_experiment_that_stays_on),
+        cmocka_unit_test(test_unsafe_experiment_that_is_renamed),
         cmocka_unit_test(test_found_while_blind),
         cmocka_unit_test(test_found_and_dead),
         cmocka_unit_test(test_somebody_is_faster),
