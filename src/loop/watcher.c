@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "loop/clock.h"
+#include "sys/process.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -205,6 +206,7 @@ static void *watch(void *argument)
 {
     struct watcher *watcher = argument;
     touch_stack();
+    process_hurry();
     prctl(PR_SET_NAME, "watcher");
     prctl(PR_SET_TIMERSLACK, 1000); /* the default of 50 us is a twentieth of the shortest interval */
     bool pulled = false;
@@ -282,6 +284,18 @@ static void on_limit(uv_timer_t *timer)
     close_handles(watcher);
 }
 
+/* The thread may run at a higher priority: a loop that holds a lock for a moment must not be kept from giving it back.
+ */
+static void init_mutexes(struct watcher *watcher)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT);
+    pthread_mutex_init(&watcher->mutex, &attributes);
+    pthread_mutex_init(&watcher->pulling, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}
+
 static int start_thread(struct watcher *watcher)
 {
     pthread_attr_t attributes;
@@ -310,8 +324,7 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
     space_policy_init(&watcher->policy, &options->limits);
     watcher->snapshot.act_bytes = watcher->policy.act_bytes;
     watcher->snapshot.act_inodes = watcher->policy.act_inodes;
-    pthread_mutex_init(&watcher->mutex, NULL);
-    pthread_mutex_init(&watcher->pulling, NULL);
+    init_mutexes(watcher);
     int failure = uv_async_init(loop, &watcher->async, on_async);
     if (failure != 0) {
         drop_owner(watcher);

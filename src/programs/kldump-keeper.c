@@ -29,7 +29,7 @@ enum { LOOK_AGAIN_MS = 200, STUCK_LOOK_MS = 1000, FROZEN_LOOK_MS = 1000, ZOMBIE_
 /* After the first blow (cgroup, process group) the dying get the processor for a moment: a sweep reads all of /proc. It
  * finds what has left both, so it comes sooner where there is no cgroup. */
 enum { SWEEP_BESIDE_MS = 2, SWEEP_ALONE_MS = 1 };
-static const int64_t ns_per_ms = 1000000, ns_per_s = 1000000000;
+static const int64_t ns_per_ms = 1000000, ns_per_s = 1000000000, silent_look_ns = 200000000;
 enum freeze { FREEZE_NO, FREEZE_BEGUN, FREEZE_FAILED, FREEZE_DONE };
 
 struct keeper_state {
@@ -315,6 +315,17 @@ static void count_silence(struct keeper_state *state)
     state->last_ns = now;
 }
 
+/* Nobody guards any more: the guard says nothing, and is stopped or has been silent for longer than starving explains.
+ */
+static bool is_abandoned(const struct keeper_state *state)
+{
+    struct process guard;
+    if (state->killing || state->freeze == FREEZE_DONE || state->silence_ns < KEEPER_SILENCE_MS * ns_per_ms)
+        return false;
+    return state->silence_ns >= KEEPER_STARVED_MS * ns_per_ms || !process_read(state->tree.target.guard, &guard) ||
+           strchr("tTZX", guard.state) != NULL;
+}
+
 /* Something has happened to the run and its end has not come yet. */
 static bool looks(const struct keeper_state *state)
 {
@@ -331,6 +342,7 @@ static void wait_for_something(struct keeper_state *state)
     int64_t timeout_ns = ns_per_s;
     if (!state->killing && state->freeze != FREEZE_DONE) {
         int64_t left_ns = KEEPER_SILENCE_MS * ns_per_ms - state->silence_ns;
+        left_ns = left_ns > 0 ? left_ns : silent_look_ns;
         timeout_ns = left_ns < timeout_ns ? left_ns : timeout_ns;
     }
     if (looks(state) && state->next_look_ns - now_ns() < timeout_ns)
@@ -380,7 +392,7 @@ static void run(struct keeper_state *state)
         if (state->gone && state->guard_gone)
             break;
         wait_for_something(state);
-        if (!state->killing && state->freeze != FREEZE_DONE && state->silence_ns >= KEEPER_SILENCE_MS * ns_per_ms)
+        if (is_abandoned(state))
             begin_kill(state, KEEPER_REASON_SILENCE);
     }
     if (state->cgroup >= 0)
@@ -506,6 +518,7 @@ int main(int argc, char **argv)
     start_child(&state, out, err, argv + ARGUMENT_COMMAND);
     close(out); /* whoever reads the server's output must see its end */
     close(err);
+    process_hurry(); /* only now: CMD must get the priority that the user has */
     if (chdir("/") < 0) {
         /* Then CMD's folder stays in use; nothing else depends on it. */
     }

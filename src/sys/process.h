@@ -51,6 +51,10 @@ bool process_has_ancestor(pid_t pid, const char *comm);
 /* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN]);
 
+/* The calling thread gets the processor before ordinary ones where this user may have that (root, RLIMIT_RTPRIO); what
+ * it forks does not. Else nothing changes. For threads that sleep nearly always and must not be late. */
+void process_hurry(void);
+
 /* pidfd_open(2): the descriptor is close-on-exec; -1 with errno. */
 int process_open(pid_t pid);
 

@@ -18,7 +18,7 @@ check_PROGRAMS += tests/unit/test_loop_watcher
 TESTS += tests/unit/test_loop_watcher
 tests_unit_test_loop_watcher_SOURCES = tests/unit/test_loop_watcher.c tests/unit/loop_helper.h
 tests_unit_test_loop_watcher_CPPFLAGS = $(loop_test_CPPFLAGS)
-tests_unit_test_loop_watcher_LDADD = $(loop_test_LDADD)
+tests_unit_test_loop_watcher_LDADD = libloop.a libsys.a $(loop_test_LDADD)
 
 check_PROGRAMS += tests/unit/test_loop_survey
 TESTS += tests/unit/test_loop_survey
