@@ -240,7 +240,7 @@ void command_redact(const struct list *command, struct list *ret_command)
             list_add(ret_command, "***");
         else if (key && word[name] == '=')
             list_add_format(ret_command, "%.*s=***", (int)name, word);
-        else if (strpbrk(word, " \t\n") != NULL || (word[0] != '-' && word[name] == '='))
+        else if (strpbrk(word, " \t\n") != NULL || word[name] == '=')
             redact_inside(word, ret_command);
         else
             list_add(ret_command, word);

@@ -12,7 +12,6 @@
 /* What of the line itself is worth showing behind our words. */
 enum detail {
     DETAIL_NONE,
-    DETAIL_REST, /* what follows the pattern */
     DETAIL_LINE, /* all of it */
     DETAIL_PORT, /* nothing of it; the port becomes ret_line->port */
     DETAIL_FLAGS /* the names of flags that follow: their values may be keys */
@@ -166,8 +165,6 @@ static void fill(const struct line_row *row, const char *line, size_t length, co
         buffer_text(&text, ":");
     if (row->detail == DETAIL_FLAGS)
         append_flags(rest, left, &text);
-    else if (row->detail == DETAIL_REST)
-        buffer_append(&text, rest, left);
     else if (row->detail == DETAIL_LINE)
         buffer_format(&text, " %.*s", (int)(length < 400 ? length : 400), line);
     if (text.data[text.length - 1] == ':')

@@ -382,6 +382,9 @@ static void test_redact(void **state)
         {"sglang serve --api-key --api-key tail", "sglang serve --api-key *** tail"},
         {"sglang serve --api-key", "sglang serve --api-key"},
         {"env HF_TOKEN=K WANDB_API_KEY=K A=b sglang serve", "env HF_TOKEN=*** WANDB_API_KEY=*** A=b sglang serve"},
+        {"systemd-run --scope --setenv=HF_TOKEN=K -EA_SECRET=K sglang serve",
+         "systemd-run --scope --setenv=HF_TOKEN=*** -EA_SECRET=*** sglang serve"},
+        {"launch.sh --engine-api-key=K --max-total-tokens=9", "launch.sh --engine-api-key=*** --max-total-tokens=9"},
         {"python3 -m sglang.launch_server --ssl-keyfile-p=K", "python3 -m sglang.launch_server --ssl-keyfile-p=***"},
         {"sglang serve --port 1", "sglang serve --port 1"},
     };
