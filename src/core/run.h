@@ -200,6 +200,7 @@ struct run {
     bool counts_reset;       /* in the open dump */
     char disturbance[256];   /* what somebody did to the open or last dump; such a dump is never complete; "" nothing */
     uint64_t for_ms, passes; /* as asked for by the dump that is being prepared; 0: not limited */
+    uint64_t watch_ns;       /* while it waits for an idle server: when the counters are looked at next */
     uint64_t for_end_ns;     /* when the open dump ends by itself; UINT64_MAX: it does not */
     uint64_t passes_end;     /* and after how many passes on each rank; UINT64_MAX: it does not */
     uint64_t on_since_ns;    /* when the open dump was switched on, or was found to be on */

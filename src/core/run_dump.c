@@ -50,6 +50,7 @@ void run_dump_asked(struct run_context *c)
     run->force = c->event->force;
     text_copy(run->seal_experiment, sizeof run->seal_experiment, c->event->text);
     run->limit_ns = c->now_ns + c->event->wait_idle_ms * RUN_MS;
+    run->watch_ns = c->now_ns + RUN_ARMED_WATCH_MS * RUN_MS;
     run_ask(c, DUMP_IDLE, SERVER_LOAD, "");
 }
 
@@ -94,6 +95,9 @@ static void look_for_idle(struct run_context *c)
                                 answer->ok ? "requests are running: a dump that begins now would begin in the middle "
                                              "of them; wait for them, or use --force"
                                            : answer->problem);
+    } else if (c->now_ns >= run->watch_ns) {
+        run->watch_ns = c->now_ns + RUN_ARMED_WATCH_MS * RUN_MS;
+        run_ask(c, DUMP_WATCH, SERVER_STATE, "");
     } else {
         run_retry(c, idle_ms);
     }
@@ -131,6 +135,11 @@ void run_dump_answer_armed(struct run_context *c)
     bool usable = run_watch_answered(c);
     if (run->step == DUMP_IDLE) {
         look_for_idle(c);
+    } else if (run->step == DUMP_WATCH) {
+        run->step = DUMP_IDLE;
+        run_retry(c, idle_ms);
+        if (usable)
+            run_watch_armed(c);
     } else if (run->step == DUMP_BASE && !usable) {
         run_dump_prepare_failed(c, ERROR_SERVER, c->event->answer->problem);
     } else if (run->step == DUMP_BASE) {

@@ -29,6 +29,7 @@ enum run_script {
     ARMED_DISABLE,
     /* armed, a dump being prepared */
     DUMP_IDLE,
+    DUMP_WATCH, /* it may take long: somebody else may switch it on meanwhile */
     DUMP_BASE,
     /* dumping */
     DUMP_ENABLE,

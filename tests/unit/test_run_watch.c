@@ -304,6 +304,27 @@ static void test_found_while_blind(void **state)
     expect_end(RUN_OUTCOME_FLOOR, "while theirs was being dumped");
 }
 
+/* A dump that waits for an idle server does not look away. */
+static void test_found_while_one_is_prepared(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    world.requests = 1;
+    struct run_event dump = run_world_event(&world, RUN_EVENT_DUMP);
+    dump.wait_idle_ms = 600000;
+    run_world_step(&world, dump);
+    run_world_live(&world, 20000);
+    assert_int_equal(world.run.dump_request, dump.number);
+    world.enabled = true;
+    strcpy(world.experiment, "theirs");
+    run_world_live(&world, 7000);
+    assert_int_equal(world.run.state, RUN_DUMPING);
+    assert_true(world.run.external);
+    assert_int_equal(world.reply_number, dump.number);
+    assert_int_equal(world.reply_code, ERROR_BUSY);
+    assert_int_equal(world.done[RUN_DO_REPLY], 1);
+}
+
 /* What is known of it when it is found is all that is known should the server die then. */
 static void test_found_and_dead(void **state)
 {
@@ -497,6 +518,7 @@ int main(void)
         cmocka_unit_test(test_unsafe_experiment_that_stays_on),
         cmocka_unit_test(test_unsafe_experiment_that_is_renamed),
         cmocka_unit_test(test_found_while_blind),
+        cmocka_unit_test(test_found_while_one_is_prepared),
         cmocka_unit_test(test_found_and_dead),
         cmocka_unit_test(test_somebody_is_faster),
         cmocka_unit_test(test_our_dump_is_changed),
