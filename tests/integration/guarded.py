@@ -288,8 +288,10 @@ class Place:
         """For a user who may not read the folder of the build."""
         here = self.folder / "programs"
         here.mkdir()
+        here.chmod(0o755)  # whatever the umask
         for path in (CTL, BUILD / "kldump-run", BUILD / "kldump-keeper", STANDIN, SEND):
             shutil.copy(path, here)
+            (here / path.name).chmod(0o755)
         self.ctl_path, self.standin, self.client = here / CTL.name, here / STANDIN.name, here / SEND.name
 
     def start(self, command, more=None, **options):
