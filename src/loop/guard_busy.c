@@ -1,6 +1,6 @@
 /* The guard's loop while it works on a large audit: a hundred thousand passes are seconds of JSON, and a guard that is
- * silent for ten seconds is taken for dead by its keeper, which kills the run. Happy path: guard_busy_begin starts a
- * thread that beats instead of the loop; guard_busy_end ends it. The watcher guards the disk meanwhile.
+ * silent for KEEPER_STARVED_MS is taken for dead by its keeper, which kills the run. Happy path: guard_busy_begin
+ * starts a thread that beats instead of the loop; guard_busy_end ends it. The watcher guards the disk meanwhile.
  *
  * The work hangs: no beat after LIMIT_BEATS, and the keeper does what it is there for.
  * The thread cannot be started: the loop is silent, as it would be without. */

@@ -252,6 +252,7 @@ struct discard {
     uv_work_t work;
     int directory_fd;
     char experiment[SERVER_NAME_MAX];
+    bool (*is_dump)(const char *name, uint64_t *ret_rank, uint64_t *ret_dump_index);
 };
 
 static void discard_work(uv_work_t *work)
@@ -264,8 +265,9 @@ static void discard_work(uv_work_t *work)
             close(fd);
         return; /* nothing was written, or it is not ours to remove */
     }
+    uint64_t rank, dump_index;
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        if (text_starts(entry->d_name, "step=") && text_ends(entry->d_name, ".pt"))
+        if (discard->is_dump(entry->d_name, &rank, &dump_index))
             unlinkat(fd, entry->d_name, 0);
     closedir(folder);
     unlinkat(discard->directory_fd, discard->experiment, AT_REMOVEDIR);
@@ -283,6 +285,7 @@ void guard_check_discard(struct guard *guard, const char *experiment)
 {
     struct discard *discard = memory_new(sizeof *discard);
     discard->work.data = discard;
+    discard->is_dump = guard->server->read_dump_name;
     discard->directory_fd = fcntl(guard->plan.directory_fd, F_DUPFD_CLOEXEC, 3);
     text_copy(discard->experiment, sizeof discard->experiment, experiment);
     if (discard->directory_fd < 0 || uv_queue_work(&guard->loop, &discard->work, discard_work, discard_done) != 0) {

@@ -10,9 +10,10 @@
  *   guard closes the channel, dies, sends nothing for KEEPER_SILENCE_MS while it is stopped, or for
  *     KEEPER_STARVED_MS whatever it does: everything is killed, then the keeper ends and removes the cgroup. (A guard
  *     that gets no processor on a crowded machine, or waits in the kernel, is not gone, and its watcher thread may well
- *     be at work: it has the longer time.) A guard that was stopped finds EXITED and GONE in the channel, with their
- * `reason`. guard that is to be stopped (Ctrl-Z): FREEZE -> FROZEN with value 0 -> it may stop itself and be silent for
- * as long as it likes -> it runs again -> THAW. While frozen the keeper sees to it that everything stands still, once a
+ *     be at work: it has the longer time.) A guard that was stopped finds EXITED and GONE in the channel, with the
+ *     `reason` of each.
+ *   guard that is to be stopped (Ctrl-Z): FREEZE -> FROZEN with value 0 -> it may stop itself and be silent for as long
+ *     as it likes -> it runs again -> THAW. While frozen the keeper sees to it that everything stands still, once a
  *     second. FROZEN with another value: that many processes could not be stopped within KEEPER_FREEZE_MS (they are
  *     another user's); silence is not allowed then: the guard must THAW and say why. A process that the kernel holds
  *     (state D) is not counted: it stops before its own code goes on.
