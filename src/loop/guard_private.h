@@ -128,6 +128,7 @@ struct guard {
     bool launch_due;        /* once more, when the machine has finished its step */
     char unknown_flag[256]; /* what the server said that it does not know; "" nothing */
     uint64_t suspend_ns;    /* since when the run is being frozen, or frozen; 0: it is not */
+    bool suspend_unheard;   /* the order could not be given */
     uint64_t gone_ns;       /* when the keeper said that nothing lives any more; 0: not yet */
 
     struct transfers *transfers;

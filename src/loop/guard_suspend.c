@@ -38,13 +38,14 @@ static void give_up(struct guard *guard, const char *why)
 void guard_suspend(struct guard *guard)
 {
     guard->suspend_ns = clock_now_ns();
-    if (keeper_send(&guard->keeper, KEEPER_FREEZE, NULL) != ERROR_NONE)
-        guard->suspend_ns = 1; /* long ago: given up at the next look, outside of the machine's step */
+    /* not heard: given up at the next look, outside of the machine's step */
+    guard->suspend_unheard = keeper_send(&guard->keeper, KEEPER_FREEZE, NULL) != ERROR_NONE;
 }
 
 void guard_suspend_look(struct guard *guard)
 {
-    if (guard->suspend_ns != 0 && clock_now_ns() - guard->suspend_ns > answer_ms * 1000000)
+    bool late = clock_now_ns() - guard->suspend_ns > answer_ms * 1000000;
+    if (guard->suspend_ns != 0 && (guard->suspend_unheard || late))
         give_up(guard, "not suspended: the keeper does not say that the run stands still");
 }
 

@@ -128,6 +128,24 @@ def test_a_keeper_that_does_not_answer(place, standin):
     run.leave(130)
 
 
+def test_a_keeper_that_takes_no_order(place, standin):
+    """It has been stopped for so long that its channel is full. The run's limits count on as if nothing had been asked."""
+    run = job(place, standin).armed()
+    guard = run.pid
+    os.kill(run.keeper(), signal.SIGSTOP)
+    for _ in range(1000):
+        os.kill(guard, signal.SIGUSR1)
+        time.sleep(0.001)
+    run.type(CONTROL["Ctrl-Z"])
+    wait_for(lambda: "not suspended: the keeper" in run.output, 20)
+    took = wait_for(lambda: re.search(r"running again after (\S+ ?\S*)", run.output), 10).group(1)
+    assert re.match(r"[0-9.]+ m?s", took), took
+    place.ctl("stop", "t", "--now")
+    wait_for(lambda: not is_alive(guard), 30, "the end")
+    run.tell("exit")
+    run.exit()
+
+
 def test_no_shell_to_continue_it(place, standin):
     run = place.run(standin, terminal=True).armed()
     run.type(CONTROL["Ctrl-Z"])
