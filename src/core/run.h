@@ -181,7 +181,7 @@ struct run {
     int exit_code, signal; /* -1: not known or not so */
     char cause[256];       /* last line that may explain an end */
     char stage[256];       /* how far the start has come, for people */
-    char problem[256];     /* of the last answer during the start that was no success; "" none */
+    char problem[256];     /* of the last answer if that was no success, from armed on a refusal; "" none */
     struct server_facts facts;
     struct run_counts last; /* newest counters that were read; of a dump that a reset has cut: the last before it */
     struct run_counts seen; /* newest ones in any case, to compare the next with */

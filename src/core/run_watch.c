@@ -70,6 +70,7 @@ bool run_watch_answered(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (answer->http_status != 0)
         run->outage_told = false;
+    text_copy(run->problem, sizeof run->problem, answer->ok || answer->http_status == 0 ? "" : answer->problem);
     /* A refusal is an answer, but not to the question for the counters. */
     if (answer->ok || (answer->http_status != 0 && run->question == SERVER_ENABLE))
         run->unanswered_ns = 0;
@@ -331,13 +332,14 @@ static void lost(struct run_context *c)
     char unanswered[DURATION_TEXT], still[DURATION_TEXT];
     uint64_t grown_ns = run->progress_ns > run->on_since_ns ? run->progress_ns : run->on_since_ns;
     run_message(c,
-                "the dumper was asked %s and has not answered for %s, and nothing grew for %s (control_timeout); rank "
-                "0 was last seen at step %llu, dump_index %llu%s%s",
+                "the dumper was asked %s and has %s for %s, and nothing grew for %s (control_timeout); rank "
+                "0 was last seen at step %llu, dump_index %llu%s%s%s%s",
                 asked[run->question] != NULL ? asked[run->question] : "something",
+                run->problem[0] != '\0' ? "refused it" : "not answered",
                 duration_text((c->now_ns - run->unanswered_ns) / RUN_MS, unanswered),
                 duration_text((c->now_ns - grown_ns) / RUN_MS, still), (unsigned long long)run->seen.rank[0].step,
-                (unsigned long long)run->seen.rank[0].dump_index, run->cause[0] != '\0' ? "; its log says: " : "",
-                run->cause);
+                (unsigned long long)run->seen.rank[0].dump_index, run->problem[0] != '\0' ? "; it says: " : "",
+                run->problem, run->cause[0] != '\0' ? "; its log says: " : "", run->cause);
     run_note(c, RUN_ERROR, RUN_NOTE_SERVER, "killed: %s", run->message);
     run_end_fail(c, RUN_OUTCOME_CONTROL_LOST);
 }

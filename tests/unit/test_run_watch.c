@@ -286,6 +286,27 @@ static void test_unsafe_experiment_that_is_renamed(void **state)
     assert_string_equal(world.run.unsafe_told, "");
 }
 
+static void refuse_disable(struct run_world *w, struct server_answer *answer)
+{
+    spoil_disable(w, answer);
+    if (answer->question != SERVER_DISABLE)
+        return;
+    answer->http_status = 500;
+    strcpy(answer->problem, "POST /dumper/configure: HTTP 500: as spoilt");
+}
+
+/* That is an answer, though not the one that is needed. */
+static void test_disable_that_is_refused(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_DUMPING);
+    world.spoil = refuse_disable;
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    run_world_live(&world, world.run.settings.control_timeout_ms + 2000);
+    expect_end(RUN_OUTCOME_CONTROL_LOST, "asked to switch dumping off and has refused it for 60.0 s");
+    assert_non_null(strstr(world.run.message, "; it says: POST /dumper/configure: HTTP 500: as spoilt"));
+}
+
 /* Found while nothing can be read: it goes off, and has the whole blind limit for that. */
 static void test_found_while_blind(void **state)
 {
@@ -517,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_unsafe_experiment),
         cmocka_unit_test(test_unsafe_experiment_that_stays_on),
         cmocka_unit_test(test_unsafe_experiment_that_is_renamed),
+        cmocka_unit_test(test_disable_that_is_refused),
         cmocka_unit_test(test_found_while_blind),
         cmocka_unit_test(test_found_while_one_is_prepared),
         cmocka_unit_test(test_found_and_dead),
