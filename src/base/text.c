@@ -52,15 +52,17 @@ size_t text_unfinished(const char *bytes, size_t length)
 
 const char *text_clean(const char *bytes, size_t length, char *out, size_t out_size)
 {
-    size_t used = 0;
+    size_t used = 0, cut = 0; /* cut: the last place where the dots still fit */
     for (size_t i = 0; i < length;) {
         const unsigned char *p = (const unsigned char *)bytes + i;
         size_t n = sequence(p, length - i);
         /* C1 controls (U+0080..U+009F) act on terminals as well */
         bool control = n == 0 || p[0] < 0x20 || p[0] == 0x7f || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0);
         size_t needed = control ? 1 : n;
-        if (used + needed + 4 > out_size) {
-            snprintf(out + used, out_size - used, "...");
+        if (used + 4 <= out_size)
+            cut = used;
+        if (used + needed + 1 > out_size) {
+            snprintf(out + cut, out_size - cut, "...");
             return out;
         }
         if (control)

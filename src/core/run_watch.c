@@ -174,14 +174,13 @@ static bool is_unsafe(const char *experiment)
     return !text_is_name(experiment) || (strlen(experiment) == SERVER_NAME_MAX - 1 && text_ends(experiment, "..."));
 }
 
-static void switch_off_unsafe(struct run_context *c, const char *experiment)
+static void switch_off_unsafe(struct run_context *c, const char *experiment, const char *why)
 {
     struct run *run = c->run;
     const char *shown = experiment[0] != '\0' ? experiment : "(none)";
     if (strcmp(run->unsafe_told, shown) != 0)
         run_note(c, RUN_WARN, RUN_NOTE_DUMP,
-                 "dumping was switched on by somebody else under '%s', which is no experiment name: it is switched off",
-                 shown);
+                 "dumping was switched on by somebody else under '%s', %s: it is switched off", shown, why);
     if (run->unsafe_told[0] == '\0')
         run->on_since_ns = c->now_ns;
     text_copy(run->unsafe_told, sizeof run->unsafe_told, shown);
@@ -226,8 +225,10 @@ void run_watch_armed(struct run_context *c)
     }
     if (run->dump_request != 0)
         run_dump_prepare_failed(c, ERROR_BUSY, "somebody else has switched dumping on; look at: kldumpctl status");
-    if (is_unsafe(rank->experiment))
-        switch_off_unsafe(c, rank->experiment);
+    if (c->event->answer->elsewhere)
+        switch_off_unsafe(c, rank->experiment, "into a folder that is not the run's, which nothing guards");
+    else if (is_unsafe(rank->experiment))
+        switch_off_unsafe(c, rank->experiment, "which is no experiment name");
     else
         external(c, rank->experiment, run->revoked ? &run->seen : &base);
 }
@@ -274,6 +275,10 @@ void run_watch_dumping(struct run_context *c)
                  "somebody else has changed dump %s: on only in part, or under experiment '%s'; it is switched off",
                  run->experiment, rank->experiment);
         run_dump_seal_begin(c, RUN_SEALED_BY_OTHER, ERROR_SERVER, "it was changed by somebody else");
+    } else if (answer->elsewhere) {
+        run_note(c, RUN_WARN, RUN_NOTE_DUMP, "dump %s is switched off: it goes to a folder that nothing guards: %s",
+                 run->experiment, answer->wrong_setting);
+        run_dump_seal_begin(c, RUN_SEALED_BY_OTHER, ERROR_SERVER, "somebody else has changed its folder");
     } else if (has_passes(run)) {
         run_note(c, RUN_INFO, RUN_NOTE_DUMP, "dump %s has the passes that were asked for", run->experiment);
         run_dump_seal_begin(c, RUN_SEALED_BY_LIMIT, ERROR_NONE, run->experiment);

@@ -50,13 +50,42 @@ void server_command_fini(struct server_command *command)
     *command = (struct server_command){0};
 }
 
-void server_check_filter(const struct server_command *command, struct server_answer *answer)
+/* What tells two long texts apart is most often their end. */
+static const char *tail(const char *text, size_t most)
+{
+    size_t length = strlen(text);
+    return length > most ? text + length - most : text;
+}
+
+static void check_directory(const char *directory, struct server_answer *answer)
+{
+    enum { SHOWN = 80 };
+    char expected[sizeof answer->directory];
+    text_clean(directory, strlen(directory), expected, sizeof expected);
+    if (strcmp(answer->directory, expected) == 0)
+        return;
+    answer->elsewhere = true;
+    if (answer->wrong_setting[0] == '\0')
+        snprintf(answer->wrong_setting, sizeof answer->wrong_setting, "dir is %s%.80s; expected %s%.80s",
+                 strlen(answer->directory) > SHOWN ? "..." : "", tail(answer->directory, SHOWN),
+                 strlen(expected) > SHOWN ? "..." : "", tail(expected, SHOWN));
+}
+
+static void check_filter(const struct server_command *command, struct server_answer *answer)
 {
     char expected[sizeof answer->filter];
     text_clean(command->filter != NULL ? command->filter : "", command->filter != NULL ? strlen(command->filter) : 0,
                expected, sizeof expected);
-    if (answer->ok && answer->wrong_setting[0] == '\0' && strcmp(answer->filter, expected) != 0)
+    if (answer->wrong_setting[0] == '\0' && strcmp(answer->filter, expected) != 0)
         snprintf(answer->wrong_setting, sizeof answer->wrong_setting, "filter is %.70s%s; expected %.70s%s",
                  answer->filter[0] != '\0' ? answer->filter : "null", strlen(answer->filter) > 70 ? "..." : "",
                  expected[0] != '\0' ? expected : "null", strlen(expected) > 70 ? "..." : "");
+}
+
+void server_check_settings(const struct server_command *command, const char *directory, struct server_answer *answer)
+{
+    if (!answer->ok)
+        return;
+    check_directory(directory, answer);
+    check_filter(command, answer);
 }

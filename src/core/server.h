@@ -65,6 +65,8 @@ struct server_answer {
     uint32_t rank_count;
     struct server_rank rank[SERVER_RANKS_MAX];
     char filter[256];        /* which tensors are dumped, the same on every rank; "": all; cut when longer */
+    char directory[1024];    /* where rank 0 dumps to; cut when longer */
+    bool elsewhere;          /* a rank dumps to another folder than the run's, which nothing guards */
     char wrong_setting[200]; /* first of our settings that does not hold on some rank, with both values; "" when all
                                 hold */
     /* SERVER_INFO */
@@ -122,9 +124,9 @@ struct server_command {
 };
 void server_command_fini(struct server_command *command);
 
-/* Of a SERVER_STATE answer that is ok: a filter other than the one that the server was started with is a wrong setting,
- * unless another one was found already. */
-void server_check_filter(const struct server_command *command, struct server_answer *answer);
+/* Of a SERVER_STATE answer that is ok: a folder other than `directory`, or a filter other than the one that the server
+ * was started with, is a wrong setting, unless another one was found already. */
+void server_check_settings(const struct server_command *command, const char *directory, struct server_answer *answer);
 
 /* The guard's settings that decide how the server is launched. */
 struct server_launch {

@@ -199,7 +199,7 @@ static void answered(void *argument, const struct transfer_result *result)
     static struct server_answer answer; /* large */
     guard->server->read(guard->question, result->status, result->body, result->length, result->problem, &answer);
     if (guard->question == SERVER_STATE)
-        server_check_filter(&guard->plan.command, &answer);
+        server_check_settings(&guard->plan.command, guard->plan.directory, &answer);
     if (!answer.ok)
         name_route(guard, &answer);
     guard_feed(guard,

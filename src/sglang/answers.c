@@ -126,9 +126,13 @@ static void check_settings(const struct json *entry, const struct json *first, u
     const struct json *value = json_find(entry, "config.dir");
     if (json_get_string(value, "", &directory, NULL) != ERROR_NONE || directory[0] != '/')
         wrong_setting(answer, rank, "dir", value, "an absolute path");
+    else if (rank == 0)
+        text_clean(directory, strlen(directory), answer->directory, sizeof answer->directory);
     else if (json_get_string(first, "config.dir", &first_directory, NULL) == ERROR_NONE &&
-             strcmp(directory, first_directory) != 0)
+             strcmp(directory, first_directory) != 0) {
+        answer->elsewhere = true;
         wrong_setting(answer, rank, "dir", value, "the folder of rank 0");
+    }
 }
 
 static void read_filter(const struct json *entry, uint32_t rank, struct server_answer *answer)

@@ -159,7 +159,7 @@ def test_what_others_do_to_a_dump(place, standin):
     """One run; each dump is disturbed in another way, and its seal says how. The run goes on."""
     run = place.run(standin).armed()
     disturbances = [("changed", {"exp_name": "elsewhere"}, "changed"), ("off", {"enable": False}, "switched off by somebody else"),
-                    ("filter", {"filter": "'mlp' in name"}, "filter")]
+                    ("folder", {"dir": str(place.folder / "unguarded")}, "dir is"), ("filter", {"filter": "'mlp' in name"}, "filter")]
     for experiment, body, named in disturbances:
         run.dump(experiment)
         run.send("--rid", experiment)
@@ -173,7 +173,7 @@ def test_what_others_do_to_a_dump(place, standin):
         run.wait_state("armed", 20)
         seal = seal_of(run, experiment)
         assert not seal["complete"] and named in " ".join(seal["reasons"]), seal["reasons"]
-        call(run, "configure", filter=None)
+        call(run, "configure", filter=None, dir=str(run.directory))
     # a dump of somebody else is guarded like any other
     call(run, "configure", enable=True, exp_name="theirs")
     run.wait_state("dumping", 20)

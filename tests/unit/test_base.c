@@ -166,6 +166,8 @@ static void test_text(void **state)
     assert_string_equal(text_clean("a\tb\x1b[31m\n\xff", 10, out, sizeof out), "a b?[31m??");
     assert_string_equal(text_clean("\xc3\xa4\xc2\x9b", 4, out, sizeof out), "\xc3\xa4?"); /* CSI as C1 control */
     assert_string_equal(text_clean("0123456789", 10, out, 8), "0123...");
+    assert_string_equal(text_clean("0123456789", 10, out, 10), "012345...");
+    assert_string_equal(text_clean("0123456789", 10, out, 11), "0123456789"); /* what fits whole is whole */
     assert_true(text_is_utf8("\xf0\x9f\x98\x80", 4));
     assert_false(text_is_utf8("\xc0\xaf", 2));     /* overlong */
     assert_false(text_is_utf8("\xed\xa0\x80", 3)); /* surrogate */

@@ -80,21 +80,35 @@ static void test_filter(void **state)
     struct server_request request = {0};
     char filter[] = "name == 'x'";
     struct server_command command = {.filter = filter};
-    struct server_answer seen = {.ok = true};
+    struct server_answer seen = {.ok = true, .directory = "/d"};
     questions_build(SERVER_ENABLE, "dec", filter, NULL, 1, false, &request);
     assert_string_equal(request.body.data, "{\"enable\":true,\"exp_name\":\"dec\",\"filter\":\"name == 'x'\"}");
     server_request_fini(&request);
     snprintf(seen.filter, sizeof seen.filter, "%s", filter);
-    server_check_filter(&command, &seen);
+    server_check_settings(&command, "/d", &seen);
     assert_string_equal(seen.wrong_setting, "");
     seen.filter[0] = '\0';
-    server_check_filter(&command, &seen);
+    server_check_settings(&command, "/d", &seen);
     assert_string_equal(seen.wrong_setting, "filter is null; expected name == 'x'");
-    seen = (struct server_answer){.ok = true, .filter = "False"};
-    server_check_filter(&(struct server_command){0}, &seen);
+    seen = (struct server_answer){.ok = true, .directory = "/d", .filter = "False"};
+    server_check_settings(&(struct server_command){0}, "/d", &seen);
     assert_string_equal(seen.wrong_setting, "filter is False; expected null");
-    server_check_filter(&command, &seen); /* the first one stays */
+    server_check_settings(&command, "/d", &seen); /* the first one stays */
     assert_string_equal(seen.wrong_setting, "filter is False; expected null");
+    assert_false(seen.elsewhere);
+}
+
+static void test_directory(void **state)
+{
+    (void)state;
+    static struct server_answer seen;
+    seen = (struct server_answer){.ok = true, .directory = "/else"};
+    server_check_settings(&(struct server_command){0}, "/d", &seen);
+    assert_true(seen.elsewhere);
+    assert_string_equal(seen.wrong_setting, "dir is /else; expected /d");
+    seen = (struct server_answer){.ok = false, .directory = "/else"}; /* says nothing */
+    server_check_settings(&(struct server_command){0}, "/d", &seen);
+    assert_false(seen.elsewhere);
 }
 
 static void test_probe_question(void **state)
@@ -489,17 +503,12 @@ static void test_huge(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_probe_question),
-        cmocka_unit_test(test_filter),
-        cmocka_unit_test(test_real_state),
-        cmocka_unit_test(test_real_answers),
-        cmocka_unit_test(test_real_refusals),
-        cmocka_unit_test(test_wrong_settings),
-        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_load),
-        cmocka_unit_test(test_hostile),
-        cmocka_unit_test(test_cut_and_damaged),
+        cmocka_unit_test(test_questions),     cmocka_unit_test(test_probe_question),
+        cmocka_unit_test(test_filter),        cmocka_unit_test(test_directory),
+        cmocka_unit_test(test_real_state),    cmocka_unit_test(test_real_answers),
+        cmocka_unit_test(test_real_refusals), cmocka_unit_test(test_wrong_settings),
+        cmocka_unit_test(test_info),          cmocka_unit_test(test_load),
+        cmocka_unit_test(test_hostile),       cmocka_unit_test(test_cut_and_damaged),
         cmocka_unit_test(test_huge),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
