@@ -1,5 +1,6 @@
 """Fixtures of the integration tests: a place for each test, the two servers, and runs that are armed once for many tests."""
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,8 @@ SERVERS = ["standin", pytest.param("real", marks=pytest.mark.real)]
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real: needs the real SGLang (scripts/test --quick leaves these out)")
+    for number in (signal.SIGHUP, signal.SIGTSTP, signal.SIGQUIT):  # ignored under nohup, or in the background of a script
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.hookimpl(hookwrapper=True)
