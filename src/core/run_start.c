@@ -51,8 +51,8 @@ void run_start_exited(struct run_context *c)
         run_end_exited(c);
         return;
     }
-    run_note(c, RUN_WARN, RUN_NOTE_SERVER, "the server does not take its arguments; launched again: %s",
-             c->event->text != NULL ? c->event->text : "with another spelling");
+    run_note(c, RUN_WARN, RUN_NOTE_SERVER, "the server does not take its arguments: %s",
+             c->event->text != NULL ? c->event->text : "launched again with another spelling");
     run_enter(c, RUN_LAUNCHING, LAUNCH_CLEAN);
     run_add(c, RUN_DO_KILL);
     limit_from_now(c, clean_limit_ms);
