@@ -205,6 +205,7 @@ def test_a_reset_while_dumping(place, standin):
     call(run, "reset")
     wait_event(run, "the proofs are void")
     run.wait_state("armed", 20)
+    wait_for(lambda: (run.directory / "dec.kldump.json").exists(), 20, "the seal, which a thread of its own writes")
     seal = seal_of(run, "dec")
     assert not seal["complete"] and "reset" in " ".join(seal["reasons"])
     place.ctl("stop", "t")
