@@ -286,6 +286,40 @@ static void test_unsafe_experiment_that_is_renamed(void **state)
     assert_string_equal(world.run.unsafe_told, "");
 }
 
+static void send_elsewhere(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    answer->elsewhere = answer->question == SERVER_STATE;
+    if (answer->elsewhere)
+        strcpy(answer->wrong_setting, "dir is /elsewhere; expected /here");
+}
+
+/* Where nobody watches the disk nothing may be dumped. */
+static void test_another_folder(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_ARMED);
+    strcpy(world.experiment, "theirs");
+    world.spoil = send_elsewhere;
+    world.enabled = true;
+    run_world_live(&world, 10000);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_false(world.enabled);
+    assert_int_equal(run_world_noted(&world, "into a folder that is not the run's"), 1);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    run_world_live(&world, 2000);
+    assert_int_equal(world.reply_code, ERROR_STATE);
+    assert_non_null(strstr(world.reply_text, "dir is /elsewhere"));
+
+    run_world_reach(&world, RUN_DUMPING);
+    world.spoil = send_elsewhere;
+    run_world_live(&world, 20000);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    assert_false(world.enabled);
+    assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_OTHER);
+    assert_non_null(strstr(world.run.disturbance, "dir is /elsewhere"));
+}
+
 static void refuse_disable(struct run_world *w, struct server_answer *answer)
 {
     spoil_disable(w, answer);
@@ -539,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_unsafe_experiment_that_stays_on),
         cmocka_unit_test(test_unsafe_experiment_that_is_renamed),
         cmocka_unit_test(test_disable_that_is_refused),
+        cmocka_unit_test(test_another_folder),
         cmocka_unit_test(test_found_while_blind),
         cmocka_unit_test(test_found_while_one_is_prepared),
         cmocka_unit_test(test_found_and_dead),
