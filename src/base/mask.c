@@ -14,16 +14,23 @@ void mask_fini(struct mask *mask)
     buffer_fini(&mask->bytes);
 }
 
+static void cover(const char *secret, size_t size, char *text, size_t length)
+{
+    char *end = text + length;
+    for (char *at = text; (at = memmem(at, (size_t)(end - at), secret, size)) != NULL; at += size)
+        memset(at, '*', size);
+}
+
 void mask_text(const struct list *secrets, char *text, size_t length)
 {
-    for (size_t i = 0; i < secrets->count; i++) {
-        const char *secret = secrets->items[i];
-        size_t size = strlen(secret);
-        char *end = text + length;
-        for (char *at = text; size >= MASK_LEAST && (at = memmem(at, (size_t)(end - at), secret, size)) != NULL;
-             at += size)
-            memset(at, '*', size);
-    }
+    size_t longest = 0;
+    for (size_t i = 0; i < secrets->count; i++)
+        if (strlen(secrets->items[i]) > longest)
+            longest = strlen(secrets->items[i]);
+    for (size_t size = longest; size >= MASK_LEAST; size--) /* there are two or three of them */
+        for (size_t i = 0; i < secrets->count; i++)
+            if (strlen(secrets->items[i]) == size)
+                cover(secrets->items[i], size, text, length);
 }
 
 /* How many of the last bytes are the beginning of a secret that is not whole yet. */

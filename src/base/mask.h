@@ -26,5 +26,5 @@ void mask_feed(struct mask *mask, const char *data, size_t length,
 /* Says what was held back: the stream rests or has ended. */
 void mask_flush(struct mask *mask, void (*take)(const char *data, size_t length, void *user), void *user);
 
-/* Covers each whole secret in `text`, in place. */
+/* Covers each whole secret in `text`, in place; of two that begin alike the longer one. */
 void mask_text(const struct list *secrets, char *text, size_t length);

@@ -208,9 +208,14 @@ void run_start_answer_warming(struct run_context *c)
     if (!answer->ok)
         run_message(c, "the dumper's control route: %s", answer->problem);
     else if (answer->wrong_setting[0] != '\0')
-        run_message(c, "a setting did not reach the server: %s", answer->wrong_setting);
+        run_message(c,
+                    "a setting did not reach the server: %s; look at what stands between kldump and the server: a "
+                    "script or an environment file that sets it",
+                    answer->wrong_setting);
     else if (!nothing_written(answer))
-        run_message(c, "the dumper was on before it was asked: rank 0 has dump_index %llu, step %llu; expected 0 and 0",
+        run_message(c,
+                    "the dumper was on before it was asked: rank 0 has dump_index %llu, step %llu; expected 0 and 0: "
+                    "look at what stands between kldump and the server",
                     (unsigned long long)answer->rank[0].dump_index, (unsigned long long)answer->rank[0].step);
     else {
         run_counts_from(&run->last, answer);
@@ -218,7 +223,7 @@ void run_start_answer_warming(struct run_context *c)
         run_ask(c, VERIFY_INFO, SERVER_INFO, "");
         return;
     }
-    unproven(c, answer->setting);
+    unproven(c, answer->setting[0] != '\0' ? answer->setting : "environment of CMD");
 }
 
 /* ---- verifying ---- */

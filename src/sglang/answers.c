@@ -4,6 +4,7 @@
 #include "json/json.h"
 #include "sglang/info.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,6 +111,9 @@ static void wrong_setting(struct server_answer *answer, uint32_t rank, const cha
     if (answer->wrong_setting[0] != '\0')
         return;
     show_value(value, shown, sizeof shown);
+    int length = snprintf(answer->setting, sizeof answer->setting, "DUMPER_%s", name);
+    for (int i = 0; i < length && i < (int)sizeof answer->setting; i++)
+        answer->setting[i] = (char)toupper((unsigned char)answer->setting[i]);
     snprintf(answer->wrong_setting, sizeof answer->wrong_setting, "%s is %s on rank %u; expected %s", name,
              value != NULL ? shown : "missing", (unsigned int)rank, expected);
 }

@@ -217,6 +217,11 @@ static void test_mask(void **state)
             buffer_fini(&out);
             mask_fini(&mask);
         }
+    char text[] = "abcdef abcdefgh";
+    list_add(&secrets, "abcdef");
+    list_add(&secrets, "abcdefgh");
+    mask_text(&secrets, text, sizeof text - 1);
+    assert_string_equal(text, "****** ********");
     list_fini(&secrets);
 }
 

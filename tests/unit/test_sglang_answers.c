@@ -297,7 +297,10 @@ static void test_wrong_settings(void **state)
         if (!answer.ok || strncmp(answer.wrong_setting, rows[i].wrong != NULL ? rows[i].wrong : "",
                                   rows[i].wrong != NULL ? strlen(rows[i].wrong) : 1) != 0)
             fail_msg("%s: '%s' '%s'", rows[i].changed, answer.problem, answer.wrong_setting);
+        assert_true((answer.setting[0] != '\0') == (rows[i].wrong != NULL));
     }
+    read_config("\"non_intrusive_mode\":\"core\"");
+    assert_string_equal(answer.setting, "DUMPER_NON_INTRUSIVE_MODE");
     read_config("\"exp_name\":null");
     assert_true(answer.ok);
     assert_string_equal(answer.rank[0].experiment, "");
