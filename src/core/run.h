@@ -74,6 +74,7 @@ struct run_event {
                                with; text says which. Once nothing lives any more it is asked to: RUN_DO_LAUNCH */
     bool busy;              /* SURVEY: a process of the run other than its main one has used the processor */
     enum space_level space; /* SPACE */
+    bool read_only;         /* SPACE with SPACE_SOFT: not for the bytes, nothing can be written any more */
     uint64_t written_bytes; /* SURVEY: of all dumps of this run so far */
     uint64_t wait_idle_ms;
     uint64_t for_ms, passes; /* DUMP: ends by itself after so long, after so many passes on each rank; 0: it does not.
@@ -213,6 +214,7 @@ struct run {
     /* what bounds it */
     enum space_level space;
     char space_text[256];
+    bool space_read_only;                /* `space` is SOFT for that, not for the bytes */
     uint64_t blind_since_ns;             /* while `space` is UNMEASURABLE */
     uint64_t written_bytes, progress_ns; /* of the last survey; when bytes, steps or files grew last */
     uint64_t busy_ns;                    /* when the run's processes used the processor last */

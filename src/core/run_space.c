@@ -25,6 +25,10 @@ bool run_space_refuses(const struct run *run, enum run_sealed_by *ret_by, char *
     char written[SIZE_TEXT], budget[SIZE_TEXT];
     const char *space = run->space_text;
     *ret_by = RUN_SEALED_BY_SOFT;
+    if (run->space == SPACE_SOFT && run->space_read_only) {
+        snprintf(ret_text, size, "%s; nothing can be dumped until it takes writes again", space);
+        return true;
+    }
     if (run->space == SPACE_SOFT) {
         snprintf(ret_text, size, "free space is at the soft level%s%s; free some, or start a run with a lower --soft",
                  space[0] != '\0' ? ": " : "", space);
@@ -85,6 +89,7 @@ void run_space_changed(struct run_context *c)
     if (level == SPACE_FLOOR)
         return; /* comes as an event of its own, after the kill */
     run->space = level;
+    run->space_read_only = c->event->read_only;
     text_copy(run->space_text, sizeof run->space_text, text);
     if (level == before)
         return;
@@ -93,7 +98,8 @@ void run_space_changed(struct run_context *c)
     else if (before == SPACE_UNMEASURABLE)
         run_note(c, RUN_INFO, RUN_NOTE_SPACE, "free space can be read again");
     if (level != SPACE_FINE || before != SPACE_UNMEASURABLE)
-        run_note(c, words[level].level, RUN_NOTE_SPACE, "%s%s%s", words[level].text, text[0] != '\0' ? ": " : "", text);
+        run_note(c, words[level].level, RUN_NOTE_SPACE, "%s%s%s",
+                 c->event->read_only ? "nothing can be written" : words[level].text, text[0] != '\0' ? ": " : "", text);
 }
 
 void run_space_changed_armed(struct run_context *c)

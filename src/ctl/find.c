@@ -109,8 +109,10 @@ static enum error_code reach(struct find *find, int64_t patience_ms, struct erro
             break;
         }
         if (waited >= patience_ms) {
-            code = error_set(err, ERROR_BUSY, "run %s is starting or ending: its guard does not answer yet; try again",
-                             find->name);
+            code = error_set(err, ERROR_BUSY,
+                             "run %s is starting or ending: its guard does not answer yet; try again; if it stays so, "
+                             "%s was removed: end the run by Ctrl-C or kill -TERM to its kldump-run",
+                             find->name, path);
             break;
         }
         sleep_ms(RETRY_MS);

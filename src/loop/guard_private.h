@@ -189,6 +189,7 @@ struct guard {
     char surveyed[SERVER_NAME_MAX];     /* the dump that the survey looks at; "" none */
     char space_lost[256];               /* DIR is not the folder any more that is watched; "" */
     bool space_read_only;               /* an own write said so; figures need not */
+    bool space_mount_read_only;         /* the last figures said so */
     uint64_t own_failures, own_copy_ms; /* of `dump_sink`: seen so far; last copy of the record */
     char problem_told[2][256];          /* the latest failure of `sink` and `dump_sink` that was told */
 

@@ -145,6 +145,10 @@ void guard_space_level(struct guard *guard)
     if (guard->watcher == NULL)
         return;
     watcher_get(guard->watcher, &now);
+    /* A mount that has said so can also say that it is over; an own write that failed cannot. */
+    if (!snapshot->reading.read_only && guard->space_mount_read_only)
+        guard->space_read_only = false;
+    guard->space_mount_read_only = snapshot->reading.read_only;
     enum space_level level = level_now(guard, snapshot);
     if (level == guard->space_told)
         return;
@@ -153,7 +157,9 @@ void guard_space_level(struct guard *guard)
         describe_blind(guard, snapshot, text, sizeof text);
     else
         describe_level(guard, snapshot, level, text, sizeof text);
-    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_SPACE, .space = level, .text = text});
+    bool read_only = level == SPACE_SOFT && (snapshot->reading.read_only || guard->space_read_only);
+    guard_feed(guard,
+               &(struct run_event){.kind = RUN_EVENT_SPACE, .space = level, .read_only = read_only, .text = text});
 }
 
 static void changed(void *user)

@@ -180,7 +180,9 @@ def test_read_only_told_by_figures(place, standin):
     wait_for(lambda: subprocess.run(["mount", "-o", "remount,ro", disk], stderr=subprocess.DEVNULL, check=False).returncode == 0, 10, "remount")
     wait_event(run, "has become read-only")
     wait_for(lambda: run.record["run"]["state"] == "armed", SOON, "the end of the dump")
-    assert "read-only" in run.dump("three", status=88).stderr
+    refused = run.dump("three", status=88).stderr
+    assert "read-only; nothing can be dumped until it takes writes again" in refused and "soft" not in refused
+    wait_for(lambda: "two.kldump.json: Read-only" in run.output, SOON, "the seal that fails")  # once is not for ever
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
     wait_event(run, "enough free space again")
     place.ctl("stop", run.name)
