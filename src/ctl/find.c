@@ -60,16 +60,22 @@ static bool same_text(const struct json *a, const struct json *b, const char *pa
            strcmp(x, y) == 0;
 }
 
-/* A runtime folder that was full when the run ended holds an older record; the copy beside the dump tells the end. */
+static bool has_ended(const struct json *record)
+{
+    const char *state = NULL;
+    return json_get_string(record, "run.state", &state, NULL) == ERROR_NONE && strcmp(state, "ended") == 0;
+}
+
+/* A runtime folder that was full when the run ended holds an older record; the copy beside the dump tells the end. One
+ * that was written at a seal is the older of the two. */
 static void prefer_copy(const char *name, struct json **record)
 {
-    const char *state = NULL, *directory = NULL;
+    const char *directory = NULL;
     struct json *copy = NULL;
-    if (json_get_string(*record, "run.state", &state, NULL) != ERROR_NONE || strcmp(state, "ended") == 0 ||
-        json_get_string(*record, "run.dir", &directory, NULL) != ERROR_NONE)
+    if (has_ended(*record) || json_get_string(*record, "run.dir", &directory, NULL) != ERROR_NONE)
         return;
     char *path = memory_format("%s/%s.kldump-run.json", directory, name);
-    if (read_json(path, &copy, NULL) == ERROR_NONE && same_text(copy, *record, "run.started_at") &&
+    if (read_json(path, &copy, NULL) == ERROR_NONE && has_ended(copy) && same_text(copy, *record, "run.started_at") &&
         same_text(copy, *record, "run.name")) {
         json_free(*record);
         *record = copy;
@@ -101,7 +107,7 @@ static enum error_code reach(struct find *find, int64_t patience_ms, struct erro
         /* an end in the middle of hello: the guard is on its way out */
         bool nobody = code == ERROR_NO_RUN || code == ERROR_UNREACHABLE;
         if (code == ERROR_TIMEOUT)
-            error_prefix(err, "run %s: its guard is stopped or hangs", find->name);
+            error_prefix(err, "run %s: its guard is suspended (fg continues it) or hangs", find->name);
         if (!nobody)
             break;
         if (!lock_is_held(find->folder)) {

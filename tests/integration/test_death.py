@@ -174,3 +174,14 @@ def test_dumps_on_a_full_disk(place, standin):
     assert kinds[0] == "empty files" and kinds[-1].startswith("tensors that the server could not save")
     assert "missing dump_index values" not in kinds
     assert len(steps(check)) <= 1
+
+
+def test_guard_killed_after_a_dump(place, standin):
+    """Its own record tells the state at its death; the copy that the seal has left beside the dump is older."""
+    run = place.run(standin).armed()
+    run.dump("one", "--requests", "1")
+    wait_for(lambda: run.record["run"]["state"] == "armed" and (run.directory / "t.kldump-run.json").exists(), 20, "both records")
+    run.process.kill()
+    run.exit()
+    run.dies_within()
+    assert "killed while the run was armed" in place.ctl("status", "t", status=None).stdout
