@@ -219,6 +219,7 @@ void run_start_answer_warming(struct run_context *c)
                     (unsigned long long)answer->rank[0].dump_index, (unsigned long long)answer->rank[0].step);
     else {
         run_counts_from(&run->last, answer);
+        run->cause[0] = '\0'; /* whatever its log said while it came up, it has come up */
         run_enter(c, RUN_VERIFYING, VERIFY_INFO);
         run_ask(c, VERIFY_INFO, SERVER_INFO, "");
         return;

@@ -182,7 +182,6 @@ struct guard {
     bool record_due, trim_due;
     uint64_t record_ms; /* when it was handed over last */
     bool floor_told, dropped_told;
-    uint64_t floor_ms;           /* when a kill at the floor was noticed; 0: none yet */
     enum space_level space_told; /* the machine knows of it */
     struct survey *survey;
     uint64_t survey_until_ms;           /* the sealed dump is looked at until then; 0: it is not */
@@ -279,7 +278,8 @@ void guard_survey_follow(struct guard *guard); /* a dump has been opened or seal
 void guard_survey_turn(struct guard *guard);   /* twice a second */
 /* What went of the disk and how much of it this run wrote, for people; waits so long for a fresh count. */
 void guard_survey_share(struct guard *guard, uint64_t free_bytes, char *ret_text, size_t size);
-bool guard_survey_counts(struct guard *guard, uint64_t limit_ms); /* a count that was asked for is still awaited */
+bool guard_survey_counts(struct guard *guard,
+                         uint64_t limit_ms); /* waits; a count that was asked for is still awaited */
 void guard_survey_close(struct guard *guard);
 
 /* guard_server.c: questions over HTTP, the listener, the server's output. */

@@ -56,18 +56,16 @@ static void tell_floor(struct guard *guard, const struct watcher_snapshot *snaps
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_FLOOR, .text = line});
 }
 
-/* Once the order is given there is time to count who wrote how much, before it is told; never before it. */
+/* Once the order is given there is time to count who wrote how much; never before it. The loop waits for the count, so
+ * that nothing that the kill causes (a connection that breaks) is told before the kill is. */
 static void tell_order(struct guard *guard, const struct watcher_snapshot *snapshot)
 {
     if ((!snapshot->pulled && !snapshot->pull_failed) || guard->floor_told)
         return;
-    bool first = guard->floor_ms == 0;
-    if (first && guard->survey != NULL)
+    if (guard->survey != NULL)
         survey_ask(guard->survey);
-    if (first)
-        guard->floor_ms = clock_now_ms();
-    if (snapshot->pulled && guard_survey_counts(guard, 0) && clock_now_ms() - guard->floor_ms < count_limit_ms)
-        return;
+    if (snapshot->pulled)
+        guard_survey_counts(guard, count_limit_ms);
     tell_floor(guard, snapshot);
 }
 
@@ -78,10 +76,6 @@ void guard_space_settle(struct guard *guard)
         return;
     watcher_settled(guard->watcher, &snapshot);
     tell_order(guard, &snapshot);
-    if (guard->floor_ms == 0 || guard->floor_told)
-        return;
-    guard_survey_counts(guard, count_limit_ms);
-    tell_floor(guard, &snapshot);
 }
 
 /* ---- levels above the floor ---- */

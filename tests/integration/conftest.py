@@ -18,6 +18,7 @@ SERVERS = ["standin", pytest.param("real", marks=pytest.mark.real)]
 def pytest_configure(config):
     config.addinivalue_line("markers", "real: needs the real SGLang (scripts/test --quick leaves these out)")
     os.umask(0o022)  # other users must reach what is installed and copied for them
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGTSTP, signal.SIGQUIT):  # ignored under nohup, or in the background of a script
         signal.signal(number, signal.SIG_DFL)
 

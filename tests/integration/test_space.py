@@ -156,6 +156,7 @@ def test_the_line_says_whose_bytes(place, standin):
     wrote, went = line.split("this run wrote ")[1].split(" of the ")
     assert float(wrote.split()[0]) > 0 and "MiB" in wrote or "KiB" in wrote
     assert float(went.split()[0]) > 300, line
+    assert "does not answer" not in output, "what the kill causes is no news before it"
     assert space.lowest >= 64 * MIB
 
 

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fake_guard import Daemon, Guard, run_object  # noqa: E402
 
 KLDUMPCTL = os.path.abspath(os.environ.get("KLDUMPCTL", "kldumpctl"))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a script, and inherited so
 
 
 class Base(unittest.TestCase):

@@ -132,6 +132,22 @@ static void test_connection_closed(void **state)
     }
 }
 
+/* What the log said while the server came up is no cause of what happens later. */
+static void test_a_cause_that_was_none(void **state)
+{
+    (void)state;
+    static const struct server_line line = {.kind = SERVER_LINE_CAUSE, .text = "the model folder is not complete"};
+    run_world_reach(&world, RUN_LOADING);
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_LINE, .line = &line});
+    run_world_settle(&world, 100);
+    assert_int_equal(world.run.state, RUN_ARMED);
+    world.spoil = spoil_closed;
+    run_world_live(&world, 30000);
+    assert_int_equal(run_world_noted(&world, "connection closed"), 1);
+    assert_int_equal(run_world_noted(&world, "the model folder"), 0);
+    world.spoil = NULL;
+}
+
 /* ---- somebody else ---- */
 
 static void test_switched_on_by_somebody_else(void **state)
@@ -562,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_symptom),
+        cmocka_unit_test(test_a_cause_that_was_none),
         cmocka_unit_test(test_no_answer_and_nothing_grows),
         cmocka_unit_test(test_growth_is_life),
         cmocka_unit_test(test_computing_alone_is_not_life_for_ever),
