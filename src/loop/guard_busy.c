@@ -5,9 +5,9 @@
  * The work hangs: no beat after LIMIT_BEATS, and the keeper does what it is there for.
  * The thread cannot be started: the loop is silent, as it would be without. */
 #include "loop/guard_private.h"
+#include "sys/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 enum { LIMIT_BEATS = 120 }; /* a minute */
@@ -33,17 +33,13 @@ static void *beat(void *argument)
 void guard_busy_begin(struct guard *guard, struct guard_busy *busy)
 {
     pthread_condattr_t attributes;
-    sigset_t all, before;
     *busy = (struct guard_busy){.keeper = &guard->keeper};
     pthread_mutex_init(&busy->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&busy->end, &attributes);
     pthread_condattr_destroy(&attributes);
-    sigfillset(&all); /* signals are the loop's */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    busy->started = guard->has_keeper && !guard->keeper_gone && pthread_create(&busy->thread, NULL, beat, busy) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    busy->started = guard->has_keeper && !guard->keeper_gone && thread_start(&busy->thread, 0, beat, busy) == 0;
 }
 
 void guard_busy_end(struct guard_busy *busy)

@@ -11,11 +11,11 @@
 #include "base/text.h"
 #include "loop/clock.h"
 #include "loop/survey_look.h"
+#include "sys/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -186,20 +186,6 @@ static void on_limit(uv_timer_t *timer)
     close_handles(survey);
 }
 
-static int start_thread(struct survey *survey)
-{
-    pthread_attr_t attributes;
-    sigset_t all, old;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the loop's; the thread inherits this mask */
-    int failure = pthread_create(&survey->thread, &attributes, survey_main, survey);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
-    return failure;
-}
-
 static void init_locks(struct survey *survey)
 {
     pthread_condattr_t attributes;
@@ -234,7 +220,7 @@ enum error_code survey_start(uv_loop_t *loop, const struct survey_options *optio
     survey->handles = 2;
     survey->async.data = survey->timer.data = survey;
     survey->owners = 2;
-    failure = start_thread(survey);
+    failure = thread_start(&survey->thread, STACK_BYTES, survey_main, survey);
     if (failure != 0) {
         survey->owners = 1;
         survey->closing = true;

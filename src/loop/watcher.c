@@ -19,12 +19,12 @@
 #include "base/number.h"
 #include "loop/clock.h"
 #include "sys/process.h"
+#include "sys/thread.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -296,20 +296,6 @@ static void init_mutexes(struct watcher *watcher)
     pthread_mutexattr_destroy(&attributes);
 }
 
-static int start_thread(struct watcher *watcher)
-{
-    pthread_attr_t attributes;
-    sigset_t all, old;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the loop's; the thread inherits this mask */
-    int failure = pthread_create(&watcher->thread, &attributes, watch, watcher);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
-    return failure;
-}
-
 enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *options, struct watcher **ret_watcher,
                               struct error *err)
 {
@@ -334,7 +320,7 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
     watcher->handles = 2;
     watcher->async.data = watcher->timer.data = watcher;
     watcher->owners = 2;
-    failure = start_thread(watcher);
+    failure = thread_start(&watcher->thread, STACK_BYTES, watch, watcher);
     if (failure != 0) {
         watcher->owners = 1;
         watcher->closing = true;

@@ -104,6 +104,13 @@ static bool holds(const struct json *value, enum json_type type, const char *exp
     return true;
 }
 
+void answers_name_variable(const char *said, char *ret_text, size_t size)
+{
+    snprintf(ret_text, size, "DUMPER_%s", said);
+    for (char *p = ret_text; *p != '\0' && *p != ' '; p++)
+        *p = (char)toupper((unsigned char)*p);
+}
+
 static void wrong_setting(struct server_answer *answer, uint32_t rank, const char *name, const struct json *value,
                           const char *expected)
 {
@@ -111,9 +118,7 @@ static void wrong_setting(struct server_answer *answer, uint32_t rank, const cha
     if (answer->wrong_setting[0] != '\0')
         return;
     show_value(value, shown, sizeof shown);
-    int length = snprintf(answer->setting, sizeof answer->setting, "DUMPER_%s", name);
-    for (int i = 0; i < length && i < (int)sizeof answer->setting; i++)
-        answer->setting[i] = (char)toupper((unsigned char)answer->setting[i]);
+    answers_name_variable(name, answer->setting, sizeof answer->setting);
     snprintf(answer->wrong_setting, sizeof answer->wrong_setting, "%s is %s on rank %u; expected %s", name,
              value != NULL ? shown : "missing", (unsigned int)rank, expected);
 }

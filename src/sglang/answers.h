@@ -6,6 +6,9 @@
 
 #include <stddef.h>
 
+/* The variable that sets what `said` begins with, and the rest of it: "dir is 7" gives "DUMPER_DIR is 7". */
+void answers_name_variable(const char *said, char *ret_text, size_t size);
+
 /* As `read` of struct server_operations. */
 void answers_read(enum server_question question, int http_status, const char *body, size_t length,
                   const char *transport_problem, struct server_answer *ret_answer);

@@ -2,8 +2,8 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "sglang/answers.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -74,9 +74,7 @@ bool probe_view_wrong_setting(const struct probe_view *view, char *ret_what, siz
 {
     const struct server_answer *before = view->evidence->before, *after = view->evidence->after;
     const char *wrong = before->wrong_setting[0] != '\0' ? before->wrong_setting : after->wrong_setting;
-    snprintf(ret_what, size, "DUMPER_%s", wrong);
-    for (char *p = ret_what; *p != '\0' && *p != ' '; p++)
-        *p = (char)toupper((unsigned char)*p);
+    answers_name_variable(wrong, ret_what, size);
     return wrong[0] != '\0';
 }
 

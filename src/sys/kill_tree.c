@@ -159,20 +159,6 @@ static void kill_tree_kill_marked(struct kill_tree *tree)
             tree->marks[i] = KILL_TREE_KILLED;
 }
 
-static bool kill_tree_add(struct process_list *list, const struct process *process)
-{
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 256;
-        struct process *items = realloc(list->items, capacity * sizeof *items);
-        if (!items)
-            return false;
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = *process;
-    return true;
-}
-
 static size_t kill_tree_take_members(struct kill_tree *tree)
 {
     struct process_list before = tree->before;
@@ -190,7 +176,7 @@ static size_t kill_tree_take_members(struct kill_tree *tree)
         }
         size_t at = kill_tree_find(&tree->before, process->pid);
         tree->fresh += at == SIZE_MAX || tree->before.items[at].start_ticks != process->start_ticks;
-        kill_tree_add(&tree->members, process);
+        process_list_add(&tree->members, process);
         found++;
     }
     return found;

@@ -19,4 +19,5 @@ libsys_a_SOURCES = \
     src/sys/sink_log.c src/sys/sink_log.h \
     src/sys/space.c src/sys/space.h \
     src/sys/stop_tree.c src/sys/stop_tree.h \
+    src/sys/thread.c src/sys/thread.h \
     src/sys/systemd.c src/sys/systemd.h

@@ -108,6 +108,14 @@ static bool process_list_grow(struct process_list *list)
     return true;
 }
 
+bool process_list_add(struct process_list *list, const struct process *process)
+{
+    if (list->count == list->capacity && !process_list_grow(list))
+        return false;
+    list->items[list->count++] = *process;
+    return true;
+}
+
 bool process_snapshot(struct process_list *list)
 {
     list->count = 0;

@@ -1,5 +1,5 @@
 /* What /proc tells about processes, and signals that cannot hit the wrong one. libc only: kldump-keeper links this.
- * Any thread; no shared state. Nothing here allocates except process_snapshot. */
+ * Any thread; no shared state. Nothing here allocates but process_snapshot and process_list_add. */
 #pragma once
 
 #include <stdbool.h>
@@ -35,6 +35,7 @@ struct process_list {
     size_t count, capacity;
 };
 bool process_snapshot(struct process_list *list);
+bool process_list_add(struct process_list *list, const struct process *process); /* false: memory ran out */
 void process_list_fini(struct process_list *list);
 
 /* True when NAME=VALUE is in the environment that the process was started with. False also when it may not be read. A

@@ -11,11 +11,11 @@
 #include "base/text.h"
 #include "sys/file.h"
 #include "sys/sink_log.h"
+#include "sys/thread.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,12 +204,7 @@ static enum error_code sink_lane_new(size_t queue_limit, struct sink_lane **ret_
     pthread_cond_init(&lane->work, &attributes);
     pthread_cond_init(&lane->idle, &attributes);
     pthread_condattr_destroy(&attributes);
-    /* Signals belong to the loop; PIPE, blocked here, makes write return EPIPE. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int system = pthread_create(&lane->thread, NULL, sink_main, lane);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int system = thread_start(&lane->thread, 0, sink_main, lane);
     if (system != 0) {
         sink_lane_free(lane);
         return error_set_errno(err, ERROR_SYSTEM, system, "cannot start a thread for writing");

@@ -35,19 +35,7 @@ static bool stop_tree_knows(const struct stop_tree *stop, const struct process *
 /* Remembered first: a process that is stopped and forgotten would stay so. */
 static bool stop_tree_remember(struct stop_tree *stop, const struct process *process)
 {
-    if (stop_tree_knows(stop, process))
-        return true;
-    struct process_list *list = &stop->stopped;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 256;
-        struct process *items = realloc(list->items, capacity * sizeof *items);
-        if (!items)
-            return false;
-        list->items = items;
-        list->capacity = capacity;
-    }
-    list->items[list->count++] = *process;
-    return true;
+    return stop_tree_knows(stop, process) || process_list_add(&stop->stopped, process);
 }
 
 size_t stop_tree_pass(struct stop_tree *stop, struct kill_tree *tree, const char *frozen_cgroup, size_t *ret_in_kernel)
