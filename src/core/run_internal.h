@@ -15,6 +15,7 @@ enum run_script {
     /* verifying */
     VERIFY_INFO,
     VERIFY_IDLE,
+    VERIFY_CLEAR,
     VERIFY_BEFORE,
     VERIFY_ENABLE,
     VERIFY_CONFIRM,

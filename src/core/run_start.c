@@ -1,11 +1,11 @@
 /* From launching to armed. Happy path:
  *   launching: STARTED -> loading: look for the listener each half second; ours -> warming: health until 200, then the
  *   dumper's state: our settings on every rank, nothing written yet -> verifying: what the server resolved, idle,
- * counters, enable under the probe's name, confirmed on every rank, one request, disable, counters until quiet, flush,
- * audit, judgement -> armed. Failure modes: CMD cannot be executed, the port is somebody else's, a setting does not
- * hold, something was dumped before we enabled, graphs are on, requests by others, a reset, no answer: each ends the
- * run at once with a message that names the thing. A server that ends over a flag which the guard can spell otherwise
- * is cleaned away and launched again. */
+ * flush, counters, enable under the probe's name, confirmed on every rank, one request, disable, counters until quiet,
+ * flush, audit, judgement -> armed. Failure modes: CMD cannot be executed, the port is somebody else's, a setting does
+ * not hold, something was dumped before we enabled, graphs are on, requests by others, a reset, no answer: each ends
+ * the run at once with a message that names the thing. A server that ends over a flag which the guard can spell
+ * otherwise is cleaned away and launched again. */
 #include "core/run_internal.h"
 #include "base/text.h"
 
@@ -158,7 +158,7 @@ static const struct {
     enum server_question question;
 } repeated[] = {
     {WARM_HEALTH, SERVER_HEALTH}, {WARM_STATE, SERVER_STATE},   {VERIFY_IDLE, SERVER_LOAD},
-    {VERIFY_AFTER, SERVER_STATE}, {VERIFY_FLUSH, SERVER_FLUSH},
+    {VERIFY_CLEAR, SERVER_FLUSH}, {VERIFY_AFTER, SERVER_STATE}, {VERIFY_FLUSH, SERVER_FLUSH},
 };
 
 void run_start_tick(struct run_context *c)
@@ -277,7 +277,8 @@ static void idle(struct run_context *c)
     }
     if (!answer->load_known)
         run_note(c, RUN_WARN, RUN_NOTE_NOTE, "this server does not tell how many requests run: it is taken to be idle");
-    run_ask(c, VERIFY_BEFORE, SERVER_STATE, "");
+    limit_from_now(c, idle_limit_ms);
+    run_ask(c, VERIFY_CLEAR, SERVER_FLUSH, "");
 }
 
 static void confirm(struct run_context *c)
@@ -309,18 +310,24 @@ static void after(struct run_context *c)
     run_ask(c, VERIFY_FLUSH, SERVER_FLUSH, "");
 }
 
+/* Before the probe, lest a prefix of it lies in the cache since the warm-up; after it, lest it stays there itself. */
 static void flushed(struct run_context *c)
 {
     struct run *run = c->run;
+    bool before = run->step == VERIFY_CLEAR;
     if (c->event->answer->ok) {
-        run_check(c, VERIFY_CHECK, run->settings.probe_experiment, true);
+        if (before)
+            run_ask(c, VERIFY_BEFORE, SERVER_STATE, "");
+        else
+            run_check(c, VERIFY_CHECK, run->settings.probe_experiment, true);
         return;
     }
     if (!past_limit(c)) {
         run_retry(c, settle_ms * 2);
         return;
     }
-    run_message(c, "the prefix cache could not be flushed after the probe: %s", c->event->answer->problem);
+    run_message(c, "the prefix cache could not be flushed %s the probe: %s", before ? "before" : "after",
+                c->event->answer->problem);
     unproven(c, "idle server");
 }
 
@@ -341,7 +348,7 @@ void run_start_answer_verifying(struct run_context *c)
     const struct server_answer *answer = c->event->answer;
     if (!run_answers(c))
         return;
-    if (!answer->ok && run->step != VERIFY_FLUSH && run->step != VERIFY_IDLE) {
+    if (!answer->ok && run->step != VERIFY_FLUSH && run->step != VERIFY_CLEAR && run->step != VERIFY_IDLE) {
         run_message(c, "%s%s%s", answer->problem, run->cause[0] != '\0' ? "; its log says: " : "", run->cause);
         if (answer->http_status != 0) {
             unproven(c, answer->setting[0] != '\0' ? answer->setting : "control channel");
@@ -383,6 +390,7 @@ void run_start_answer_verifying(struct run_context *c)
     case VERIFY_AFTER:
         after(c);
         break;
+    case VERIFY_CLEAR:
     case VERIFY_FLUSH:
         flushed(c);
         break;
