@@ -1,8 +1,8 @@
 /* The control socket's server: one for the guard of a run, one for kldumpd. Loop thread only.
  *
- * It accepts, checks the peer (SO_PEERCRED: the owner and root, nobody else), cuts frames, reads requests strictly,
- * answers `hello` and everything malformed by itself, and hands the rest to the handler of its method. Protocol:
- * JSON-RPC 2.0, one object per line, core/methods.def. The program must ignore SIGPIPE. */
+ * It accepts, checks the peer (SO_PEERCRED, SO_PEERGROUPS: the owner and root, or whom `admit` lets in), cuts frames,
+ * reads requests strictly, answers `hello` and everything malformed by itself, and hands the rest to the handler of its
+ * method. Protocol: JSON-RPC 2.0, one object per line, core/methods.def. The program must ignore SIGPIPE. */
 #pragma once
 
 #include "base/error.h"
@@ -23,8 +23,8 @@ enum {
     CONTROL_VERSION = 1,
     CONTROL_FRAME_MAX = 1024 * 1024,     /* bytes of one line without its end, both ways */
     CONTROL_QUEUE_MAX = 4 * 1024 * 1024, /* unread answers; a client that lets more pile up is closed */
-    CONTROL_PER_UID = 32,
-    CONTROL_TOTAL = 128,
+    CONTROL_PER_UID = 256,
+    CONTROL_TOTAL = 1024,
     CONTROL_OUTSTANDING = 64, /* unanswered requests of one client; one more is answered `busy` */
 };
 
@@ -42,6 +42,10 @@ struct control_request {
                                       unchecked */
     uid_t uid;                     /* of the peer, from the kernel */
     pid_t pid;
+    gid_t gid;
+    const gid_t *groups; /* supplementary ones, from the kernel; valid until the answer */
+    size_t group_count;
+    const char *by;                        /* hello's: on whose behalf root or the owner asks; NULL: on his own */
     struct control_connection *connection; /* NULL once the client has gone */
     void *data;                            /* for the handler */
 };
@@ -51,6 +55,11 @@ struct control_options {
     const char *program; /* told in hello: "kldump-run" or "kldumpd" */
     const char *run;     /* the guard's run, told in hello; NULL in kldumpd */
     uid_t owner;         /* who may connect beside root */
+    mode_t mode;         /* of the socket: 0 means 0600; 0666 with `admit` */
+    int descriptor;      /* a listening socket of the service manager in place of `path`, else 0 */
+    /* Who else may connect. NULL: nobody. The error names the rule and is sent to the client. */
+    enum error_code (*admit)(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
+                             struct error *err);
     /* By method; NULL: "no such method". CONTROL_HELLO is not looked at. A handler may answer before it returns. */
     void (*handlers[CONTROL_METHODS])(struct control_request *request, void *user);
     /* A client that had said hello has ended, for any reason; called once for each, from the loop. Its unanswered

@@ -8,6 +8,9 @@
 #include <uv.h>
 
 struct json;
+struct admin;
+struct registry;
+struct registry_entry;
 struct daemon_start;
 struct daemon_relay;
 
@@ -15,7 +18,10 @@ enum { DAEMON_PATIENCE_MS = 10000 }; /* for a guard that is asked something it k
 
 struct daemon {
     uv_loop_t loop;
-    char *runtime; /* the runtime folder */
+    bool serves_all;     /* root's daemon: other users may come, as the rules allow */
+    char *runtime;       /* the runtime folder */
+    struct admin *admin; /* the rules that hold now; replaced as a whole by daemon_rules.c */
+    struct registry *registry;
     int lock_fd;
     struct control_server *control;
     uv_signal_t signals[2];
@@ -56,3 +62,40 @@ void daemon_relay_end(struct daemon *daemon);
 
 /* daemon_dead.c: the same for a run that has ended, from what it left behind. */
 void daemon_dead_answer(const struct daemon *daemon, const char *name, struct control_request *request);
+
+/* daemon_owned.c: the daemon's own record of each run that it started, RUNTIME/owned/NAME.json: root's, mode 0600,
+ * replaced atomically, and what counts: whose run it is, what to kill. Reads a tmpfs. */
+struct launch_result;
+struct daemon_owned {
+    char name[65];
+    uid_t uid;
+    char owner[64];                 /* name of that user */
+    struct launch_result *launched; /* owned; pidfd -1 */
+    bool live;                      /* this boot, and the guard's pid with this start time lives */
+    uint64_t started_unix_ms;
+    char end[64]; /* what the daemon itself did to it: "" or "backstop" */
+};
+enum error_code daemon_owned_write(const struct daemon *daemon, const struct daemon_owned *owned, struct error *err);
+/* ERROR_NOT_FOUND; ERROR_FORMAT: damaged: it was renamed to NAME.json.damaged, and one line on standard error said so.
+ */
+enum error_code daemon_owned_read(const struct daemon *daemon, const char *name, struct daemon_owned *ret_owned,
+                                  struct error *err);
+void daemon_owned_fini(struct daemon_owned *owned);
+
+/* daemon_access.c: the one place that says who may do what. Of a run by name: whose it is, as the kernel or our own
+ * record say. Sends the refusal itself and returns false. */
+bool daemon_access_check(struct daemon *daemon, struct control_request *request, const char *run);
+/* A run object as another user may see it: name, owner, uid, state, outcome, message's first word none; space. The
+ * caller frees. */
+struct json *daemon_access_redact(const struct json *run);
+
+/* daemon_rules.c: loads the rules at the start, and again by HUP in a worker thread: all or nothing, the difference on
+ * standard error, one line each. */
+enum error_code daemon_rules_load(struct daemon *daemon, struct error *err);
+void daemon_rules_reload(struct daemon *daemon);
+
+/* daemon_backstop.c: one watcher thread for each filesystem that a registered run dumps to; see there. */
+void daemon_backstop_changed(struct daemon *daemon, struct registry_entry *entry);
+void daemon_backstop_gone(struct daemon *daemon, struct registry_entry *entry);
+void daemon_backstop_end(struct daemon *daemon);
+bool daemon_backstop_progresses(struct daemon *daemon); /* for the watchdog */

@@ -12,7 +12,8 @@
 
 /* `arguments`: the options of src/conf/settings.def, "--", CMD; without a program name, NULL-terminated. Or one
  * argument,
- * "--plan", with {"arguments", "environment", "directory"} as JSON on standard input: kldumpd's way, then one line of
- * JSON on standard output says {"run": NAME} once the control socket is there, or {"error", "status", "message"}. Call
- * once, from main, before any thread is there. Returns the exit status. */
+ * "--plan", with {"arguments", "environment", "directory", "umask", "name", "folder"} as JSON on standard input:
+ * kldumpd's way (name and folder: of the run, made and locked apart by the daemon; the folder is the user's, 0700),
+ * then one line of JSON on standard output says {"run": NAME} once the control socket is there, or {"error", "status",
+ * "message"}. Call once, from main, before any thread is there. Returns the exit status. */
 int guard_main(char **arguments, const struct server_operations *server);

@@ -3,8 +3,14 @@
 
 #include "base/error.h"
 
-/* $KLDUMP_RUNTIME_DIR, else $RUNTIME_DIRECTORY, else $XDG_RUNTIME_DIR/kldump, else /tmp/kldump-UID. */
-enum runtime_use { RUNTIME_LOOK, RUNTIME_MAKE };
+/* $KLDUMP_RUNTIME_DIR, else $RUNTIME_DIRECTORY, else $XDG_RUNTIME_DIR/kldump, else /tmp/kldump-UID; RUNTIME_SYSTEM:
+ * /run/kldump in place of the last two. */
+enum runtime_use {
+    RUNTIME_LOOK,
+    RUNTIME_MAKE,
+    RUNTIME_SYSTEM, /* makes that of a daemon for all users (root): 0755, root's; "runs" below 0755, where each run has
+                       a folder of its user's, 0700; "owned" below 0700, the daemon's own records */
+};
 
 /* RUNTIME_MAKE: makes it, with "runs" below, when missing. Both check that it is a folder of ours that is closed to
  * others (ERROR_FORBIDDEN). RUNTIME_LOOK: ERROR_NOT_FOUND when it is not there. ERROR_BAD_VALUE: a variable holds no

@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* sd_notify(3); nothing happens where no service manager listens. Main thread of the main process. */
@@ -18,3 +19,14 @@ bool systemd_has_user_bus(void);
  * waits until it is done, 2 s at most. ERROR_NOT_FOUND where there is no user bus (found at once), ERROR_SYSTEM or
  * ERROR_TIMEOUT when it would not. The scope goes by itself with its last process. */
 enum error_code systemd_start_user_scope(const char *name, pid_t pid, const char *description, struct error *err);
+
+/* Microseconds between two watchdog messages that the manager wants (half its limit), 0: none. */
+uint64_t systemd_watchdog_us(void);
+void systemd_notify_watchdog(void);
+void systemd_notify_reloading(void); /* then systemd_notify_ready once the new rules hold, or the old ones again */
+
+/* Listening sockets of the service manager (LISTEN_FDS): -1 where it gave none. Taken once; the variables are unset. */
+enum error_code systemd_take_sockets(int *ret_control, int *ret_register, struct error *err);
+
+/* True when this machine was booted by systemd. */
+bool systemd_is_booted(void);

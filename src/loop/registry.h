@@ -1,0 +1,63 @@
+/* The register of kldumpd: where each live guard, of `start` and of the wrapper alike, calls in and says that it is
+ * there. So the daemon knows runs that it did not start, and gets, without following a path that a user names, the
+ * dump folder (to watch its filesystem: daemon_backstop) and the guard's control socket (to pass requests on).
+ *
+ * Wire: a SOCK_SEQPACKET Unix socket RUNTIME/register (mode 0666 in a system daemon, 0600 in a user's), one JSON object
+ * a packet, at most REGISTRY_PACKET_MAX bytes, strict.
+ *   guard -> daemon, first:  {"version": 1, "name": NAME, "run": RUN}  with two descriptors by SCM_RIGHTS, in this
+ *                            order: the dump folder and the control socket, both opened with O_PATH
+ *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes
+ *   guard -> daemon, later:  {"run": RUN}  at each change of state, and each second while a dump is open
+ * RUN is the run object of `status`. The end of the connection is the end of the guard; the last RUN says how. A guard
+ * whose daemon goes, or was not there, tries again each second (one connect(2)); it never waits for the daemon.
+ *
+ * What a guard says is shown, and believed for nothing else: uid, pid and start time of the guard come from the kernel
+ * (SO_PEERCRED; the pid is held by a pidfd), the filesystem from the descriptor. Loop thread only. */
+#pragma once
+
+#include "base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+enum { REGISTRY_VERSION = 1, REGISTRY_PACKET_MAX = 64 * 1024, REGISTRY_PER_UID = 256, REGISTRY_TOTAL = 1024 };
+
+struct json;
+struct registry;
+
+/* One guard that has called in. Owned by the registry; valid until `gone` has returned. */
+struct registry_entry {
+    struct registry_entry *next;
+    char name[65];
+    uid_t uid; /* of the guard, from the kernel */
+    pid_t pid;
+    int pidfd;
+    int folder_fd;          /* the dump folder, O_PATH */
+    int control_fd;         /* the guard's control socket, O_PATH: connect to /proc/self/fd/N */
+    dev_t device;           /* of folder_fd */
+    const struct json *run; /* what it said last; never NULL */
+    void *backstop;         /* for daemon_backstop.c */
+};
+
+struct registry_options {
+    const char *path; /* of the socket; ignored with a descriptor */
+    int descriptor;   /* a listening socket of the service manager, or -1 */
+    mode_t mode;
+    /* May this user register? NULL: only the daemon's own and root. ERROR_FORBIDDEN with the rule that says no. */
+    enum error_code (*admit)(uid_t uid, const gid_t *groups, size_t group_count, void *user, struct error *err);
+    void (*changed)(struct registry_entry *entry, void *user); /* a new one, or it said something new */
+    void (*gone)(struct registry_entry *entry, void *user);    /* before it is freed */
+    void *user;
+};
+
+enum error_code registry_open(uv_loop_t *loop, const struct registry_options *options, struct registry **ret_registry,
+                              struct error *err);
+/* The first of all, linked by `next`. Two may have one name (of two users, or a wrapper's beside a started one). */
+struct registry_entry *registry_first(const struct registry *registry);
+/* That of `uid` before anybody's; NULL: none. */
+struct registry_entry *registry_find(const struct registry *registry, const char *name, uid_t uid);
+/* Closes; `gone` is not called. Handles end in the loop's next turns. */
+void registry_close(struct registry *registry);

@@ -1,0 +1,59 @@
+/* Starting a guard for a user, three ways with one contract: a transient unit of the system's systemd (a root daemon),
+ * one of the user's systemd (a user's own daemon), or a process of ours. Chosen once by launch_way. The guard's plan
+ * goes in on standard input (a memfd), its first line comes back through a pipe; its standard error is /dev/null, so
+ * that no word of a command reaches a journal. Its own environment and arguments hold nothing of the user's.
+ * Loop thread; the bus calls are asynchronous or bounded by 5 s. */
+#pragma once
+
+#include "base/error.h"
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+enum launch_way { LAUNCH_SYSTEM_UNIT, LAUNCH_USER_UNIT, LAUNCH_SPAWN };
+
+struct launch_user {
+    uid_t uid;
+    gid_t gid;
+    const gid_t *groups; /* all supplementary ones, as SO_PEERGROUPS told */
+    size_t group_count;
+    struct rlimit limit[RLIM_NLIMITS]; /* of the client, by prlimit(2) */
+};
+
+struct launch_request {
+    enum launch_way way;
+    const char *name; /* of the run: unit kldump-run-NAME.service, cgroup kldump-run-NAME */
+    const struct launch_user *user;
+    const char *program;      /* kldump-run */
+    char *const *arguments;   /* NULL-terminated, argv[0] included */
+    char *const *environment; /* of the guard itself: nothing of the user's */
+    int input_fd, output_fd;  /* the plan; the writing end of the pipe */
+};
+
+/* What was started. All of it is root's knowledge, written into the daemon's own record. */
+struct launch_result {
+    pid_t pid; /* of the guard */
+    uint64_t start_ticks;
+    int pidfd;        /* the caller's */
+    char unit[96];    /* "" with LAUNCH_SPAWN */
+    char cgroup[256]; /* below the version 2 mount, "" where none could be made */
+};
+
+/* LAUNCH_SYSTEM_UNIT: root, systemd booted, its bus answers. LAUNCH_USER_UNIT: not root, user bus there. */
+enum launch_way launch_way(void);
+
+/* ERROR_EXISTS: a unit of this name is there (a run that systemd still ends); ERROR_SYSTEM, ERROR_TIMEOUT: with
+ * systemd's own words. Nothing is left running on failure. */
+enum error_code launch_start(const struct launch_request *request, struct launch_result *ret_result, struct error *err);
+
+/* Kills all that is left of a run: the unit's or the spawned cgroup by cgroup.kill, else the guard by its pidfd (its
+ * keeper ends the rest). Only for what launch_start returned, read back from the daemon's own record: the caller has
+ * checked boot id, pid and start time. */
+enum error_code launch_kill(const struct launch_result *launched, struct error *err);
+
+/* The limits of a process; ERROR_NOT_FOUND when `pid` is not, or no longer, of `uid`. */
+enum error_code launch_read_limits(pid_t pid, uid_t uid, struct rlimit ret_limit[RLIM_NLIMITS], struct error *err);
