@@ -1,7 +1,8 @@
 # tests/bench: figures side by side with what a user would otherwise take; never a test
-EXTRA_PROGRAMS = tests/bench/floor_writer
+EXTRA_PROGRAMS = tests/bench/floor_writer tests/bench/request_load
 tests_bench_floor_writer_SOURCES = tests/bench/floor_writer.c
-dist_noinst_SCRIPTS += tests/bench/bench_floor.py tests/bench/bench_idle.py tests/bench/bench_real.py
+tests_bench_request_load_SOURCES = tests/bench/request_load.c
+dist_noinst_SCRIPTS += tests/bench/bench_daemon.py tests/bench/bench_floor.py tests/bench/bench_idle.py tests/bench/bench_real.py
 
 check_PROGRAMS += tests/bench/keeper_kill
 tests_bench_keeper_kill_SOURCES = tests/bench/keeper_kill.c tests/unit/keeper_world.c tests/unit/keeper_world.h
@@ -10,10 +11,13 @@ tests_bench_keeper_kill_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS
 
 # BENCH_RUNS=50 for figures that are kept: a quarter of an hour
 BENCH_RUNS = 5
-bench: all tests/bench/floor_writer tests/bench/keeper_kill
+# BENCH_DAEMON='--churn-runs 500 --churn-seconds 600' likewise: ten minutes
+BENCH_DAEMON =
+bench: all tests/bench/floor_writer tests/bench/keeper_kill tests/bench/request_load
 	tests/bench/keeper_kill
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_floor.py $(BENCH_RUNS)
 	/usr/bin/python3 $(srcdir)/tests/bench/bench_idle.py
+	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_daemon.py $(BENCH_DAEMON)
 	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_real.py
-CLEANFILES += bench_floor.json bench_idle.json bench_real.json
+CLEANFILES += bench_daemon.json bench_floor.json bench_idle.json bench_real.json
 .PHONY: bench
