@@ -2,6 +2,9 @@
  * a line is whole; control_frame.c reads it and calls a handler; the answer is queued by control_send. When the client
  * closes, the connection's handles are closed, and their last callback calls `gone` and frees.
  *
+ * One user cannot keep the others out: CONTROL_PER_UID; other users cannot keep root out: CONTROL_RESERVED; those who
+ * may not come at all cannot keep anybody out: they are not counted, and beyond CONTROL_REFUSED not even answered.
+ *
  * Not allowed, too many, no hello in time, a broken first request: one error line, then `ending`: input is thrown away
  * (so that closing with unread bytes does not reset the connection before the client has read the line), closed when
  * the line is sent, at the latest after ENDING_MS.
@@ -11,6 +14,9 @@
  *
  * A client that does not read: libuv queues; beyond CONTROL_QUEUE_MAX it is closed. control_send may be called by a
  * handler's caller, so nothing is freed and nobody is called there: both wait for the close callback.
+ *
+ * The socket file has gone: control_look binds a new one and puts its listener in the place of the old one, whose
+ * clients stay.
  *
  * No descriptor left for accept: libuv takes the connection on its spare descriptor and closes it.
  *
@@ -23,9 +29,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { HELLO_MS = 10000, ENDING_MS = 2000 };
+enum { HELLO_MS = 10000, ENDING_MS = 2000, CONTROL_BACKLOG = 1024 };
 
 struct write {
     uv_write_t request;
@@ -53,6 +60,19 @@ static void on_server_handle_closed(uv_handle_t *handle)
     drop_server_handle(handle->data);
 }
 
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct control_server *server = handle->data;
+    free(handle);
+    drop_server_handle(server);
+}
+
+static void close_listener(struct control_server *server)
+{
+    uv_close((uv_handle_t *)server->listener, on_listener_closed);
+    server->listener = NULL;
+}
+
 static void on_connection_handle_closed(uv_handle_t *handle)
 {
     struct control_connection *connection = handle->data;
@@ -66,6 +86,8 @@ static void on_connection_handle_closed(uv_handle_t *handle)
     if (connection->next != NULL)
         connection->next->link = connection->link;
     server->count--;
+    server->refused -= connection->refused;
+    control_peer_drop(connection->peer);
     buffer_fini(&connection->input);
     free(connection);
     if (server->closing && server->first == NULL && !uv_is_closing((uv_handle_t *)&server->drain))
@@ -209,44 +231,60 @@ static size_t connections_of(const struct control_server *server, uid_t uid)
 {
     size_t count = 0;
     for (const struct control_connection *c = server->first; c != NULL; c = c->next)
-        count += c->uid == uid;
+        count += c->peer != NULL && c->peer->uid == uid && !c->refused;
     return count;
 }
 
-static bool find_peer(struct control_connection *connection)
+static enum error_code find_peer(struct control_connection *connection, struct error *err)
 {
     int descriptor;
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (uv_fileno((uv_handle_t *)&connection->pipe, &descriptor) != 0 ||
-        getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return false;
-    connection->uid = peer.uid;
-    connection->pid = peer.pid;
-    return true;
+    if (uv_fileno((uv_handle_t *)&connection->pipe, &descriptor) != 0)
+        return error_set(err, ERROR_SYSTEM, "the connection has no descriptor");
+    return control_peer_new(descriptor, &connection->peer, err);
 }
 
-/* Why this client is turned away; ERROR_NONE when it is not. */
-static enum error_code refusal(const struct control_connection *connection, const char **ret_text)
+/* Whether this client is turned away, and why. */
+static enum error_code admit(const struct control_connection *connection, struct error *err)
 {
     const struct control_server *server = connection->server;
-    if (connection->uid != server->options.owner && connection->uid != 0) {
-        *ret_text = "only the run's owner and root may connect";
-        return ERROR_FORBIDDEN;
+    const struct control_options *options = &server->options;
+    const struct control_peer *peer = connection->peer;
+    if (peer->uid != options->owner && peer->uid != 0) {
+        if (options->admit == NULL)
+            return error_set(err, ERROR_FORBIDDEN, "only user %u, whose %s this is, and root may connect",
+                             (unsigned)options->owner, options->run != NULL ? "run" : "kldumpd");
+        enum error_code code =
+            options->admit(peer->uid, peer->gid, peer->groups, peer->group_count, options->user, err);
+        if (code != ERROR_NONE)
+            return code;
     }
-    if (server->count > CONTROL_TOTAL || connections_of(server, connection->uid) > CONTROL_PER_UID) {
-        *ret_text = "too many connections; close some";
-        return ERROR_BUSY;
-    }
+    size_t most = peer->uid == 0 ? CONTROL_TOTAL : CONTROL_TOTAL - CONTROL_RESERVED;
+    if (server->count - server->refused > most)
+        return error_set(err, ERROR_BUSY, "%zu connections of all users are open, the limit; close some", most);
+    if (peer->uid != 0 && connections_of(server, peer->uid) > CONTROL_PER_UID)
+        return error_set(err, ERROR_BUSY, "%d connections of user %u are open, the limit for one user; close some",
+                         CONTROL_PER_UID, (unsigned)peer->uid);
     return ERROR_NONE;
+}
+
+/* Tells why, unless so many are being told already that these are somebody's weapon. */
+static void turn_away(struct control_connection *connection, const struct error *problem)
+{
+    connection->refused = true;
+    if (connection->server->refused++ >= CONTROL_REFUSED) {
+        close_connection(connection);
+        return;
+    }
+    control_send_problem(connection, -32000, problem->code, problem->message);
+    control_end(connection);
 }
 
 static struct control_connection *make_connection(struct control_server *server)
 {
     struct control_connection *connection = memory_new(sizeof *connection);
     connection->server = server;
-    uv_pipe_init(server->listener.loop, &connection->pipe, 0);
-    uv_timer_init(server->listener.loop, &connection->timer);
+    uv_pipe_init(server->drain.loop, &connection->pipe, 0);
+    uv_timer_init(server->drain.loop, &connection->timer);
     connection->pipe.data = connection->timer.data = connection;
     connection->handles = 2;
     buffer_init(&connection->input);
@@ -266,35 +304,59 @@ static void on_connection(uv_stream_t *listener, int status)
     if (server->closing || status < 0)
         return;
     struct control_connection *connection = make_connection(server);
-    const char *text = NULL;
-    if (uv_accept(listener, (uv_stream_t *)&connection->pipe) != 0 || !find_peer(connection) ||
+    struct error problem = ERROR_INIT;
+    if (uv_accept(listener, (uv_stream_t *)&connection->pipe) != 0 ||
         uv_read_start((uv_stream_t *)&connection->pipe, on_alloc, on_read) != 0) {
         close_connection(connection);
         return;
     }
-    enum error_code code = refusal(connection, &text);
-    if (code != ERROR_NONE) {
-        control_send_problem(connection, -32000, code, text);
-        control_end(connection);
-        return;
-    }
-    uv_timer_start(&connection->timer, on_timer, HELLO_MS, 0);
+    enum error_code code = find_peer(connection, &problem);
+    if (code == ERROR_NONE)
+        code = admit(connection, &problem);
+    if (code != ERROR_NONE)
+        turn_away(connection, &problem);
+    else
+        uv_timer_start(&connection->timer, on_timer, HELLO_MS, 0);
 }
 
 /* -- the server -- */
 
-static void close_server_handles(struct control_server *server)
+/* Listens on `descriptor`, which is taken over in any case; in place of the listener that is there. */
+static int open_listener(struct control_server *server, uv_loop_t *loop, int descriptor)
 {
-    uv_close((uv_handle_t *)&server->listener, on_server_handle_closed);
-    uv_close((uv_handle_t *)&server->drain, on_server_handle_closed);
+    uv_pipe_t *listener = memory_new(sizeof *listener);
+    uv_pipe_init(loop, listener, 0);
+    listener->data = server;
+    server->handles++;
+    int failure = uv_pipe_open(listener, descriptor);
+    if (failure != 0)
+        close(descriptor);
+    else
+        failure = uv_listen((uv_stream_t *)listener, CONTROL_BACKLOG, on_connection);
+    if (failure != 0) {
+        uv_close((uv_handle_t *)listener, on_listener_closed);
+        return failure;
+    }
+    if (server->listener != NULL)
+        close_listener(server);
+    server->listener = listener;
+    return 0;
+}
+
+static mode_t mode_of(const struct control_options *options)
+{
+    return options->mode != 0 ? options->mode : 0600;
 }
 
 enum error_code control_listen(uv_loop_t *loop, const struct control_options *options,
                                struct control_server **ret_server, struct error *err)
 {
-    int descriptor;
-    uint64_t device, inode;
-    enum error_code code = control_bind(options->path, &descriptor, &device, &inode, err);
+    int descriptor = options->descriptor;
+    uint64_t device = 0, inode = 0;
+    bool bound = descriptor == 0;
+    enum error_code code = ERROR_NONE;
+    if (bound)
+        code = control_bind(options->path, mode_of(options), &descriptor, &device, &inode, err);
     if (code != ERROR_NONE)
         return code;
     struct control_server *server = memory_new(sizeof *server);
@@ -302,24 +364,46 @@ enum error_code control_listen(uv_loop_t *loop, const struct control_options *op
     server->options.path = memory_copy(options->path);
     server->options.program = memory_copy(options->program);
     server->options.run = options->run != NULL ? memory_copy(options->run) : NULL;
+    server->bound = bound;
     server->device = device;
     server->inode = inode;
-    uv_pipe_init(loop, &server->listener, 0);
     uv_timer_init(loop, &server->drain);
-    server->listener.data = server->drain.data = server;
-    server->handles = 2;
-    int failure = uv_pipe_open(&server->listener, descriptor);
-    if (failure != 0)
-        close(descriptor);
-    else
-        failure = uv_listen((uv_stream_t *)&server->listener, CONTROL_TOTAL, on_connection);
+    server->drain.data = server;
+    server->handles = 1;
+    int failure = open_listener(server, loop, descriptor);
     if (failure != 0) {
-        control_unbind(options->path, device, inode);
+        if (bound)
+            control_unbind(options->path, device, inode);
         server->closing = true;
-        close_server_handles(server);
+        uv_close((uv_handle_t *)&server->drain, on_server_handle_closed);
         return error_set_errno(err, ERROR_SYSTEM, -failure, "cannot listen on %s", options->path);
     }
     *ret_server = server;
+    return ERROR_NONE;
+}
+
+enum error_code control_look(struct control_server *server, bool *ret_again, struct error *err)
+{
+    struct stat status;
+    if (ret_again != NULL)
+        *ret_again = false;
+    if (server->closing || !server->bound || lstat(server->options.path, &status) == 0 || errno != ENOENT)
+        return ERROR_NONE;
+    int descriptor = -1;
+    uint64_t device, inode;
+    enum error_code code =
+        control_bind(server->options.path, mode_of(&server->options), &descriptor, &device, &inode, err);
+    if (code != ERROR_NONE)
+        return code;
+    int failure = open_listener(server, server->drain.loop, descriptor);
+    if (failure != 0) {
+        control_unbind(server->options.path, device, inode);
+        return error_set_errno(err, ERROR_SYSTEM, -failure, "cannot listen on %s", server->options.path);
+    }
+    server->device = device;
+    server->inode = inode;
+    if (ret_again != NULL)
+        *ret_again = true;
     return ERROR_NONE;
 }
 
@@ -342,8 +426,9 @@ void control_close(struct control_server *server, uint64_t drain_ms, void (*clos
     server->closing = true;
     server->closed = closed;
     server->closed_user = user;
-    control_unbind(server->options.path, server->device, server->inode);
-    uv_close((uv_handle_t *)&server->listener, on_server_handle_closed);
+    if (server->bound)
+        control_unbind(server->options.path, server->device, server->inode);
+    close_listener(server);
     bool queued = false;
     for (struct control_connection *c = server->first; c != NULL; c = c->next) {
         control_end(c);

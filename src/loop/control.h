@@ -23,8 +23,12 @@ enum {
     CONTROL_VERSION = 1,
     CONTROL_FRAME_MAX = 1024 * 1024,     /* bytes of one line without its end, both ways */
     CONTROL_QUEUE_MAX = 4 * 1024 * 1024, /* unread answers; a client that lets more pile up is closed */
-    CONTROL_PER_UID = 256,
+    CONTROL_PER_UID = 256,               /* connections of one user; root's are counted in the total alone */
     CONTROL_TOTAL = 1024,
+    CONTROL_RESERVED = 16,    /* of these, for root: other users cannot keep it out */
+    CONTROL_REFUSED = 64,     /* that are being told why not, beside the total; beyond: closed without a word */
+    CONTROL_GROUPS = 4096,    /* supplementary groups of one user */
+    CONTROL_BY_MAX = 128,     /* bytes of hello's `by` */
     CONTROL_OUTSTANDING = 64, /* unanswered requests of one client; one more is answered `busy` */
 };
 
@@ -45,7 +49,8 @@ struct control_request {
     gid_t gid;
     const gid_t *groups; /* supplementary ones, from the kernel; valid until the answer */
     size_t group_count;
-    const char *by;                        /* hello's: on whose behalf root or the owner asks; NULL: on his own */
+    const char *by;                        /* hello's, taken from root and the owner alone; NULL: on his own behalf.
+                                              Valid until the answer, UTF-8 without control characters */
     struct control_connection *connection; /* NULL once the client has gone */
     void *data;                            /* for the handler */
 };
@@ -56,8 +61,10 @@ struct control_options {
     const char *run;     /* the guard's run, told in hello; NULL in kldumpd */
     uid_t owner;         /* who may connect beside root */
     mode_t mode;         /* of the socket: 0 means 0600; 0666 with `admit` */
-    int descriptor;      /* a listening socket of the service manager in place of `path`, else 0 */
-    /* Who else may connect. NULL: nobody. The error names the rule and is sent to the client. */
+    int descriptor;      /* a listening socket of the service manager, taken over in any case, else 0. `path` is not
+                            looked at then: neither bound nor removed */
+    /* Who else may connect. NULL: nobody. The error names the rule and is sent to the client. Groups: supplementary
+     * ones, from the kernel. */
     enum error_code (*admit)(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
                              struct error *err);
     /* By method; NULL: "no such method". CONTROL_HELLO is not looked at. A handler may answer before it returns. */
@@ -70,12 +77,18 @@ struct control_options {
 };
 
 /* Binds and listens. A socket left by a dead program is replaced; the caller holds a lock that keeps two starts apart.
- * Success: the socket is there with mode 0600 from its first moment. `options` and its texts are copied.
+ * Success: the socket is there with its mode from its first moment. `options` and its texts are copied.
  * Failure: ERROR_BAD_VALUE (path too long for a socket: names both lengths), ERROR_EXISTS (a living program answers
  * there, or the path is no socket), ERROR_FORBIDDEN (the folder is not safe), ERROR_SYSTEM. Nothing is left on disk;
  * the loop may hold a closing handle until its next turn. */
 enum error_code control_listen(uv_loop_t *loop, const struct control_options *options,
                                struct control_server **ret_server, struct error *err);
+
+/* Binds again when the socket file has gone (a cleaner of temporary folders took it): for a watch of the folder, a
+ * signal, a timer. What was connected goes on. Does nothing while the file is there, whosever it is, and with a socket
+ * of the service manager. *ret_again (may be NULL): it was made again. Errors as of control_listen; asked again at the
+ * next call. */
+enum error_code control_look(struct control_server *server, bool *ret_again, struct error *err);
 
 /* Sends `result`, a JSON tree, which is taken over in any case. Frees the request. A result beyond the frame limit
  * becomes the error `too-large`. */

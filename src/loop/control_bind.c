@@ -71,9 +71,10 @@ static enum error_code clear_path(const struct sockaddr_un *address, struct erro
     return ERROR_NONE;
 }
 
-static enum error_code bind_and_listen(int descriptor, const struct sockaddr_un *address, struct error *err)
+static enum error_code bind_and_listen(int descriptor, const struct sockaddr_un *address, mode_t mode,
+                                       struct error *err)
 {
-    mode_t old = umask(0177);
+    mode_t old = umask(0777 & ~mode); /* not chmod later: nobody shall see it with another mode */
     int failure = bind(descriptor, (const struct sockaddr *)address, sizeof *address) == 0 ? 0 : errno;
     umask(old);
     if (failure == EADDRINUSE)
@@ -87,8 +88,8 @@ static enum error_code bind_and_listen(int descriptor, const struct sockaddr_un 
     return error_set_errno(err, ERROR_SYSTEM, failure, "cannot listen on %s", address->sun_path);
 }
 
-enum error_code control_bind(const char *path, int *ret_descriptor, uint64_t *ret_device, uint64_t *ret_inode,
-                             struct error *err)
+enum error_code control_bind(const char *path, mode_t mode, int *ret_descriptor, uint64_t *ret_device,
+                             uint64_t *ret_inode, struct error *err)
 {
     struct sockaddr_un address;
     enum error_code code = make_address(path, &address, err);
@@ -101,7 +102,7 @@ enum error_code control_bind(const char *path, int *ret_descriptor, uint64_t *re
     int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0)
         return error_set_errno(err, ERROR_SYSTEM, errno, "cannot make a socket");
-    code = bind_and_listen(descriptor, &address, err);
+    code = bind_and_listen(descriptor, &address, mode, err);
     struct stat status;
     if (code == ERROR_NONE && lstat(path, &status) != 0)
         code = error_set_errno(err, ERROR_SYSTEM, errno, "the control socket %s has vanished", path);

@@ -1,5 +1,6 @@
 /* Requests and answers of the control protocol: strict reading, the method table, the error object. */
 #include "base/memory.h"
+#include "base/text.h"
 #include "json/json.h"
 #include "loop/control_private.h"
 
@@ -106,6 +107,7 @@ static struct json *finish(struct control_request *request, struct control_conne
         connection->outstanding--;
     }
     json_free(pending->message);
+    control_peer_drop(pending->peer);
     free(pending);
     if (connection == NULL || connection->closing) {
         json_free(id);
@@ -241,18 +243,43 @@ static enum control_method find_method(const struct json *message)
     return CONTROL_METHODS;
 }
 
-static void answer_hello(struct control_connection *connection, const struct json *message)
+/* On whose behalf: believed only of those who may do everything here anyway. */
+static enum error_code read_by(struct control_connection *connection, const struct json *message, struct error *err)
+{
+    const char *by;
+    struct control_peer *peer = connection->peer;
+    enum error_code code = json_optional_string(message, "params.by", NULL, &by, err);
+    if (code != ERROR_NONE || by == NULL)
+        return code;
+    if (peer->uid != 0 && peer->uid != connection->server->options.owner)
+        return error_set(err, ERROR_FORBIDDEN, "hello's \"by\" is taken from root and from user %u alone",
+                         (unsigned)connection->server->options.owner);
+    char clean[CONTROL_BY_MAX + 1];
+    if (strlen(by) > CONTROL_BY_MAX || strcmp(text_clean(by, strlen(by), clean, sizeof clean), by) != 0)
+        return error_set(err, ERROR_BAD_VALUE, "hello's \"by\" must be at most %d bytes without control characters",
+                         CONTROL_BY_MAX);
+    peer->by = memory_copy(by);
+    return ERROR_NONE;
+}
+
+static enum error_code read_hello(struct control_connection *connection, const struct json *message, struct error *err)
 {
     uint64_t version = 0;
+    const char *program = connection->server->options.program;
+    enum error_code code = json_get_u64(message, "params.version", &version, err);
+    if (code == ERROR_NONE && version != CONTROL_VERSION)
+        return error_set(err, ERROR_PROTOCOL,
+                         "version %llu of the control protocol was asked for and %s speaks version %d; use kldumpctl "
+                         "and %s of the same kldump release",
+                         (unsigned long long)version, program, CONTROL_VERSION, program);
+    return code == ERROR_NONE ? read_by(connection, message, err) : code;
+}
+
+static void answer_hello(struct control_connection *connection, const struct json *message)
+{
     struct error problem = ERROR_INIT;
     struct json *id = json_copy(json_member(message, "id"));
-    if (json_get_u64(message, "params.version", &version, &problem) != ERROR_NONE || version != CONTROL_VERSION) {
-        if (problem.code == ERROR_NONE)
-            error_set(&problem, ERROR_PROTOCOL,
-                      "version %llu of the control protocol was asked for and %s speaks version %d; use kldumpctl and "
-                      "%s of the same kldump release",
-                      (unsigned long long)version, connection->server->options.program, CONTROL_VERSION,
-                      connection->server->options.program);
+    if (read_hello(connection, message, &problem) != ERROR_NONE) {
         send_error(connection, id, OWN_ERROR, &problem);
         control_end(connection);
         return;
@@ -274,8 +301,15 @@ static void hand_over(struct control_connection *connection, enum control_method
     pending->id = json_copy(json_member(message, "id"));
     pending->request.method = method;
     pending->request.parameters = json_member(message, "params");
-    pending->request.uid = connection->uid;
-    pending->request.pid = connection->pid;
+    struct control_peer *peer = connection->peer;
+    peer->references++;
+    pending->peer = peer;
+    pending->request.uid = peer->uid;
+    pending->request.pid = peer->pid;
+    pending->request.gid = peer->gid;
+    pending->request.groups = peer->groups;
+    pending->request.group_count = peer->group_count;
+    pending->request.by = peer->by;
     pending->request.connection = connection;
     pending->next = connection->pending;
     connection->pending = pending;
@@ -295,6 +329,10 @@ static int check(struct control_connection *connection, struct json *message, en
     enum control_method method = find_method(message);
     if (!connection->accepted && method != CONTROL_HELLO) {
         error_set(err, ERROR_PROTOCOL, "the first request must be hello with {\"version\":%d}", CONTROL_VERSION);
+        return INVALID_REQUEST;
+    }
+    if (connection->accepted && method == CONTROL_HELLO) {
+        error_set(err, ERROR_PROTOCOL, "hello was said already");
         return INVALID_REQUEST;
     }
     const struct control_options *options = &connection->server->options;

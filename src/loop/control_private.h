@@ -6,19 +6,36 @@
 
 #include <stdint.h>
 
+/* A client as the kernel tells. Requests keep it until they are answered, also when the connection has gone. */
+struct control_peer {
+    unsigned references;
+    uid_t uid;
+    pid_t pid;
+    gid_t gid;
+    gid_t *groups;
+    size_t group_count;
+    char *by; /* of hello; NULL */
+};
+
 struct control_server {
-    uv_pipe_t listener;
+    uv_pipe_t *listener; /* a heap block of its own: control_look replaces it */
     uv_timer_t drain;
-    unsigned handles; /* the two above and one for each connection that is not freed yet */
+    unsigned handles; /* the two above, old listeners and one for each connection that is not freed yet */
     bool closing;
     struct control_options options; /* texts owned */
+    bool bound;                     /* by us, not by the service manager */
     uint64_t device, inode;         /* of our socket, so that we never remove another's */
     struct control_connection *first;
-    size_t count;
+    size_t count, refused; /* all connections; those of them that were turned away */
     void (*closed)(void *user);
     void *closed_user;
     char room[64 * 1024];
 };
+
+/* control_peer.c: asks the kernel about the other end of a connected socket. ERROR_TOO_LARGE: more than CONTROL_GROUPS
+ * groups. The caller owns one reference. */
+enum error_code control_peer_new(int descriptor, struct control_peer **ret_peer, struct error *err);
+void control_peer_drop(struct control_peer *peer); /* also of NULL */
 
 /* A request with what is needed to answer it; `request` comes first, so the two pointers convert. */
 struct control_pending {
@@ -26,6 +43,7 @@ struct control_pending {
     struct control_pending *next; /* of the connection */
     struct json *message;         /* owns request.parameters */
     struct json *id;              /* owned */
+    struct control_peer *peer;    /* a reference */
 };
 
 struct control_connection {
@@ -34,10 +52,10 @@ struct control_connection {
     unsigned handles;
     struct control_server *server;
     struct control_connection *next, **link;
-    uid_t uid;
-    pid_t pid;
-    bool accepted; /* hello was right */
-    bool ending;   /* closes as soon as everything queued is sent; input is thrown away */
+    struct control_peer *peer; /* a reference; NULL: the kernel did not tell */
+    bool accepted;             /* hello was right */
+    bool refused;              /* counted in the server's `refused` */
+    bool ending;               /* closes as soon as everything queued is sent; input is thrown away */
     bool closing;
     struct buffer input;
     size_t scanned; /* bytes of input known to hold no line end */
@@ -45,9 +63,9 @@ struct control_connection {
     unsigned outstanding, writes;
 };
 
-/* control_bind.c: a listening descriptor, and the identity of its socket file. */
-enum error_code control_bind(const char *path, int *ret_descriptor, uint64_t *ret_device, uint64_t *ret_inode,
-                             struct error *err);
+/* control_bind.c: a listening descriptor, and the identity of its socket file, which has `mode` from the start. */
+enum error_code control_bind(const char *path, mode_t mode, int *ret_descriptor, uint64_t *ret_device,
+                             uint64_t *ret_inode, struct error *err);
 void control_unbind(const char *path, uint64_t device, uint64_t inode);
 
 /* control_frame.c: one line from the client; may set `ending`. */

@@ -101,6 +101,7 @@ static void on_heartbeat(uv_timer_t *timer)
     guard_suspend_look(guard);
     guard_space_turn(guard);
     guard_control_changed(guard); /* log readers */
+    guard_control_look(guard);
     guard_report_problems(guard);
     if (guard->record_due || clock_now_ms() - guard->record_ms >= record_age_ms(guard))
         guard_report_record(guard);

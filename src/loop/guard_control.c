@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LOG_REPLY_MAX = 256 * 1024 };
 static const uint64_t seal_file_ms = 3000; /* a disk that is slower than that keeps nobody waiting */
@@ -137,6 +138,26 @@ static void add_waiter(struct guard *guard, struct control_request *request, uin
 
 /* ---- the methods ---- */
 
+/* By kldumpd for somebody, or by somebody himself. */
+static void tell_who(const struct control_request *request, char *text, size_t size)
+{
+    if (request->by != NULL)
+        text_copy(text, size, request->by);
+    else
+        snprintf(text, size, "uid %u (pid %d)", (unsigned)request->uid, (int)request->pid);
+}
+
+/* For what leaves no other trace of who it was: only what is asked on somebody's behalf, or by another user. */
+static void note_who(struct guard *guard, const struct control_request *request, const char *what)
+{
+    char who[CONTROL_BY_MAX + 1], line[256];
+    if (request->by == NULL && request->uid == getuid())
+        return;
+    tell_who(request, who, sizeof who);
+    snprintf(line, sizeof line, "%s asked for by %s", what, who);
+    guard_report_note(guard, RUN_INFO, RUN_NOTE_DUMP, line);
+}
+
 /* False after the request was refused. */
 static bool number(struct control_request *request, const char *name, uint64_t fallback, uint64_t most,
                    uint64_t *ret_value)
@@ -215,8 +236,8 @@ static void on_stop(struct control_request *request, void *user)
     bool now;
     if (!flag(request, "now", &now))
         return;
-    char who[64];
-    snprintf(who, sizeof who, "uid %u (pid %d)", (unsigned)request->uid, (int)request->pid);
+    char who[CONTROL_BY_MAX + 1];
+    tell_who(request, who, sizeof who);
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_STOP, .now = now, .text = who});
     struct json *result = json_object();
     json_set_string(result, "state", run_state_name(guard->run.state));
@@ -235,6 +256,7 @@ static void on_pause(struct control_request *request, void *user)
     }
     guard->pause_requests[slot] = request;
     guard->pause_numbers[slot] = ++guard->request_number;
+    note_who(guard, request, "pause");
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_PAUSE, .number = guard->pause_numbers[slot]});
 }
 
@@ -260,6 +282,9 @@ static void take_dump(struct guard *guard, struct dump_look *dump)
         guard->own_request_ids = dump->own_request_ids;
         dump->own_request_ids = (struct list){0};
     }
+    char what[SERVER_NAME_MAX + 8];
+    snprintf(what, sizeof what, "dump %s", dump->experiment);
+    note_who(guard, dump->request, what);
     guard->dump_request = dump->request;
     guard->dump_number = ++guard->request_number;
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_DUMP,
@@ -459,6 +484,14 @@ enum error_code guard_control_start(struct guard *guard, struct error *err)
         .user = guard,
     };
     return control_listen(&guard->loop, &options, &guard->control, err);
+}
+
+void guard_control_look(struct guard *guard)
+{
+    bool again;
+    if (control_look(guard->control, &again, NULL) == ERROR_NONE && again)
+        guard_report_note(guard, RUN_WARN, RUN_NOTE_NOTE,
+                          "the control socket was removed from the runtime folder; it was made again");
 }
 
 void guard_control_end(struct guard *guard)

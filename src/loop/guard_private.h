@@ -244,6 +244,7 @@ void guard_check_fini(struct guard *guard);
 enum error_code guard_control_start(struct guard *guard, struct error *err);
 void guard_control_reply(struct guard *guard, const struct run_effect *effect); /* RUN_DO_REPLY */
 void guard_control_changed(struct guard *guard); /* the state or the events have changed: who waits may be answered */
+void guard_control_look(struct guard *guard); /* makes a socket that was removed again */
 void guard_control_end(struct guard *guard);     /* answers everybody who still waits */
 
 /* guard_report.c: what is told. */

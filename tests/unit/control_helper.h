@@ -25,7 +25,11 @@ struct fixture {
     struct control_connection *gone_connection, *last_connection;
     bool closed;
     uid_t seen_uid;
+    gid_t seen_gid;
     pid_t seen_pid;
+    size_t seen_groups;
+    gid_t seen_last_group;
+    char seen_by[200];
 };
 
 struct client {
@@ -38,7 +42,11 @@ static inline void answer_status(struct control_request *request, void *user)
 {
     struct fixture *f = user;
     f->seen_uid = request->uid;
+    f->seen_gid = request->gid;
     f->seen_pid = request->pid;
+    f->seen_groups = request->group_count;
+    f->seen_last_group = request->group_count > 0 ? request->groups[request->group_count - 1] : 0;
+    snprintf(f->seen_by, sizeof f->seen_by, "%s", request->by != NULL ? request->by : "");
     f->last_connection = request->connection;
     struct json *result = json_object();
     json_set_string(result, "state", "armed");

@@ -14,6 +14,12 @@ tests_unit_test_loop_control_bind_SOURCES = tests/unit/test_loop_control_bind.c 
 tests_unit_test_loop_control_bind_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_control_bind_LDADD = $(loop_test_LDADD)
 
+check_PROGRAMS += tests/unit/test_loop_control_users
+TESTS += tests/unit/test_loop_control_users
+tests_unit_test_loop_control_users_SOURCES = tests/unit/test_loop_control_users.c tests/unit/loop_helper.h tests/unit/control_helper.h
+tests_unit_test_loop_control_users_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_control_users_LDADD = $(loop_test_LDADD)
+
 check_PROGRAMS += tests/unit/test_loop_watcher
 TESTS += tests/unit/test_loop_watcher
 tests_unit_test_loop_watcher_SOURCES = tests/unit/test_loop_watcher.c tests/unit/loop_helper.h
