@@ -18,23 +18,6 @@
 
 enum { DRAIN_MS = 1000 };
 
-static void describe(const struct daemon *daemon, char *text, size_t size)
-{
-    struct list live = {0};
-    daemon_runs_names(daemon, true, &live);
-    snprintf(text, size, "%zu run%s live", live.count, live.count == 1 ? "" : "s");
-    list_fini(&live);
-}
-
-void daemon_tell(struct daemon *daemon)
-{
-    char text[64];
-    if (daemon->ending)
-        return;
-    describe(daemon, text, sizeof text);
-    systemd_notify_status(text);
-}
-
 /* ---- the end ---- */
 
 static void close_handles(struct daemon *daemon)
@@ -44,14 +27,23 @@ static void close_handles(struct daemon *daemon)
     daemon->signals_open = false;
 }
 
+static void on_hangup(struct daemon *daemon)
+{
+    systemd_notify_reloading();
+    daemon_reloaded(daemon, NULL); /* there are no rules to read again yet */
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *daemon = handle->data;
-    (void)number;
     if (daemon->ending)
         return;
+    if (number == SIGHUP) {
+        on_hangup(daemon);
+        return;
+    }
     daemon->ending = true;
-    systemd_notify_stopping("runs go on");
+    daemon_service_end(daemon);
     daemon_start_end(daemon);
     daemon_relay_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
@@ -73,13 +65,15 @@ static enum error_code take_lock(struct daemon *daemon, struct error *err)
     return code;
 }
 
-static enum error_code open_socket(struct daemon *daemon, struct error *err)
+static enum error_code open_socket(struct daemon *daemon, int descriptor, struct error *err)
 {
     char *path = memory_format("%s/control", daemon->runtime);
     struct control_options options = {
         .path = path,
         .program = "kldumpd " PACKAGE_VERSION,
         .owner = geteuid(),
+        .mode = daemon->serves_all ? 0666 : 0600,
+        .descriptor = descriptor,
         .handlers = {[CONTROL_STATUS] = daemon_relay_request,
                      [CONTROL_DUMP] = daemon_relay_request,
                      [CONTROL_PAUSE] = daemon_relay_request,
@@ -99,7 +93,7 @@ static enum error_code open_socket(struct daemon *daemon, struct error *err)
 
 static void watch_signals(struct daemon *daemon)
 {
-    static const int watched[] = {SIGTERM, SIGINT};
+    static const int watched[] = {SIGTERM, SIGINT, SIGHUP};
     for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) {
         uv_signal_init(&daemon->loop, &daemon->signals[i]);
         daemon->signals[i].data = daemon;
@@ -110,28 +104,33 @@ static void watch_signals(struct daemon *daemon)
 
 static enum error_code begin(struct daemon *daemon, struct error *err)
 {
-    enum error_code code = runtime_directory(RUNTIME_MAKE, &daemon->runtime, err);
+    int descriptor = -1;
+    daemon->serves_all = geteuid() == 0;
+    /* before anything is started that would inherit them */
+    enum error_code code = systemd_take_sockets(&descriptor, &daemon->register_fd, err);
+    if (code == ERROR_NONE)
+        code = runtime_directory(RUNTIME_MAKE, &daemon->runtime, err);
     if (code == ERROR_NONE)
         code = take_lock(daemon, err);
     if (code == ERROR_NONE)
-        code = open_socket(daemon, err);
+        code = open_socket(daemon, descriptor > 0 ? descriptor : 0, err);
     if (code != ERROR_NONE)
         return code;
     watch_signals(daemon); /* before anybody is told that we serve */
-    char text[64];
-    describe(daemon, text, sizeof text);
+    char text[sizeof daemon->told];
+    daemon_service_describe(daemon, text, sizeof text);
     fprintf(stderr, "kldumpd: listening on %s/control; %s\n", daemon->runtime, text);
-    systemd_notify_ready(text);
+    daemon_service_begin(daemon);
     return ERROR_NONE;
 }
 
 int daemon_main(void)
 {
-    struct daemon daemon = {.lock_fd = -1};
+    struct daemon daemon = {.lock_fd = -1, .register_fd = -1};
     struct error err = ERROR_INIT;
     file_open_standard();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* there is nothing to read again, and the terminal's end is no reason to go */
+    signal(SIGHUP, SIG_IGN); /* until we listen for it: the terminal's end is no reason to go */
     int failure = uv_loop_init(&daemon.loop);
     if (failure != 0) {
         fprintf(stderr, "kldumpd: no event loop: %s\n", uv_strerror(failure));
@@ -144,6 +143,7 @@ int daemon_main(void)
     uv_loop_close(&daemon.loop);
     if (daemon.lock_fd >= 0)
         close(daemon.lock_fd);
+    free(daemon.rules_problem);
     free(daemon.runtime);
     return (int)error_status(code);
 }

@@ -24,15 +24,25 @@ struct daemon {
     struct registry *registry;
     int lock_fd;
     struct control_server *control;
-    uv_signal_t signals[2];
-    bool signals_open;
+    int register_fd; /* the service manager's socket for the register, -1: none, or taken */
+    uv_signal_t signals[3];
+    uv_timer_t tell, watchdog; /* of daemon_service.c */
+    bool signals_open, timers_open;
+    char told[512];      /* the status line that the service manager has */
+    char *rules_problem; /* why the last reload failed; NULL: it did not. Owned */
     bool ending;
     struct daemon_start *starts;
     struct daemon_relay *relays;
 };
 
-/* daemon.c: tells the service manager how many runs live. */
-void daemon_tell(struct daemon *daemon);
+/* daemon_service.c: what the service manager is told. */
+void daemon_tell(struct daemon *daemon); /* something changed that the status line may show */
+/* Owed once for each daemon_rules_reload, now or later: the new rules hold (problem NULL), or the old ones go on. */
+void daemon_reloaded(struct daemon *daemon, const char *problem);
+void daemon_service_begin(struct daemon *daemon); /* we serve */
+void daemon_service_end(struct daemon *daemon);
+/* "3 runs live (1 dumping); least free 812.0 GiB on /data" */
+void daemon_service_describe(const struct daemon *daemon, char *text, size_t size);
 
 /* daemon_runs.c: what the runtime folder says. Reads a tmpfs, so it may block the loop. */
 bool daemon_runs_exists(const struct daemon *daemon, const char *name);

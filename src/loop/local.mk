@@ -13,6 +13,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \
     src/loop/daemon_relay.c \
     src/loop/daemon_runs.c \
+    src/loop/daemon_service.c \
     src/loop/daemon_start.c \
     src/loop/guard.c src/loop/guard.h src/loop/guard_private.h \
     src/loop/guard_after.c \

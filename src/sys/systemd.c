@@ -4,11 +4,13 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
@@ -16,9 +18,16 @@
 
 static const uint64_t SYSTEMD_LIMIT_US = 2000000;
 
+static uint64_t systemd_now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 static void systemd_notify(const char *assignment, const char *status)
 {
-    char clean[256]; /* one line of UTF-8, or the manager drops it */
+    char clean[512]; /* one line of UTF-8, or the manager drops it */
     sd_notifyf(0, "%sSTATUS=%s", assignment, text_clean(status, strlen(status), clean, sizeof clean));
 }
 
@@ -35,6 +44,60 @@ void systemd_notify_status(const char *status)
 void systemd_notify_stopping(const char *status)
 {
     systemd_notify("STOPPING=1\n", status);
+}
+
+void systemd_notify_reloading(void)
+{
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, systemd_now_us());
+}
+
+void systemd_notify_watchdog(void)
+{
+    sd_notify(0, "WATCHDOG=1");
+}
+
+uint64_t systemd_watchdog_us(void)
+{
+    uint64_t limit_us;
+    return sd_watchdog_enabled(0, &limit_us) > 0 ? limit_us / 2 : 0;
+}
+
+bool systemd_is_booted(void)
+{
+    return sd_booted() > 0;
+}
+
+/* By what they are, not by their order or name: an admin's own socket unit may say anything. */
+static enum error_code systemd_sort_socket(int descriptor, int *control, int *registering, struct error *err)
+{
+    int *place = NULL;
+    if (sd_is_socket_unix(descriptor, SOCK_STREAM, 1, NULL, 0) > 0)
+        place = control;
+    else if (sd_is_socket_unix(descriptor, SOCK_SEQPACKET, 1, NULL, 0) > 0)
+        place = registering;
+    if (place == NULL || *place >= 0)
+        return error_set(err, ERROR_BAD_VALUE,
+                         "the service manager passed a descriptor (%d) that is %s; the socket unit may have one "
+                         "ListenStream= and one ListenSequentialPacket=, each the path of a Unix socket",
+                         descriptor, place == NULL ? "no listening Unix socket" : "the second socket of its kind");
+    *place = descriptor;
+    return ERROR_NONE;
+}
+
+enum error_code systemd_take_sockets(int *ret_control, int *ret_register, struct error *err)
+{
+    int control = -1, registering = -1;
+    int count = sd_listen_fds(1);
+    if (count < 0)
+        return error_set_errno(err, ERROR_BAD_VALUE, -count, "LISTEN_FDS of the service manager");
+    for (int i = 0; i < count; i++) {
+        enum error_code code = systemd_sort_socket(SD_LISTEN_FDS_START + i, &control, &registering, err);
+        if (code != ERROR_NONE)
+            return code;
+    }
+    *ret_control = control;
+    *ret_register = registering;
+    return ERROR_NONE;
 }
 
 /* sd_bus_open_user starts nothing, but tells a missing bus only by its own words. */
@@ -91,13 +154,6 @@ static int systemd_call_start(sd_bus *bus, const char *name, pid_t pid, const ch
     sd_bus_message_unref(call);
     sd_bus_message_unref(reply);
     return result;
-}
-
-static uint64_t systemd_now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 static int systemd_wait_job(sd_bus *bus, struct systemd_job *job)

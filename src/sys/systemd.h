@@ -25,7 +25,9 @@ uint64_t systemd_watchdog_us(void);
 void systemd_notify_watchdog(void);
 void systemd_notify_reloading(void); /* then systemd_notify_ready once the new rules hold, or the old ones again */
 
-/* Listening sockets of the service manager (LISTEN_FDS): -1 where it gave none. Taken once; the variables are unset. */
+/* Listening sockets of the service manager (LISTEN_FDS), told apart by their type, stream and sequential packet: -1
+ * where it gave none. Taken once; the variables are unset, the descriptors the caller's and close-on-exec.
+ * ERROR_BAD_VALUE: a descriptor that is neither, or a second one of a kind: then all stay open, and the caller ends. */
 enum error_code systemd_take_sockets(int *ret_control, int *ret_register, struct error *err);
 
 /* True when this machine was booted by systemd. */

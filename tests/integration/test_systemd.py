@@ -69,7 +69,7 @@ def test_the_unit_is_right(guest):
 
 def test_start_reaches_active_and_tells_its_state(daemon):
     assert show(daemon, "kldumpd", "ActiveState") == "active"
-    assert show(daemon, "kldumpd", "StatusText") == "0 runs live"
+    wait_for(lambda: show(daemon, "kldumpd", "StatusText") == "0 runs live", 5, "the status line")
     assert daemon.run("stat", "-c", "%a %U", "/run/kldump").stdout == "700 root\n"
     assert daemon.run("stat", "-c", "%a %U", "/run/kldump/control").stdout == "600 root\n"
     assert daemon.run("kldumpctl", "list").returncode == 0
@@ -79,7 +79,7 @@ def test_a_run_lives_through_restart_stop_and_crash_of_the_service(daemon):
     start(daemon, "a")
     before = status(daemon, "a")
     assert before["state"] == "armed"
-    assert show(daemon, "kldumpd", "StatusText") == "1 run live"
+    wait_for(lambda: show(daemon, "kldumpd", "StatusText") == "1 run live", 5, "the status line")
     main = show(daemon, "kldumpd", "MainPID")
     daemon.run("systemctl", "restart", "kldumpd")
     assert show(daemon, "kldumpd", "MainPID") != main
@@ -89,7 +89,7 @@ def test_a_run_lives_through_restart_stop_and_crash_of_the_service(daemon):
     daemon.run("systemctl", "kill", "-s", "KILL", "--kill-whom=main", "kldumpd")
     wait_for(lambda: show(daemon, "kldumpd", "ActiveState") == "active" and show(daemon, "kldumpd", "MainPID") != main,
              what="the service after a crash")
-    assert show(daemon, "kldumpd", "StatusText") == "1 run live"
+    wait_for(lambda: show(daemon, "kldumpd", "StatusText") == "1 run live", 5, "the status line")
     daemon.run("systemctl", "stop", "kldumpd")
     assert is_alive(daemon, before["pid"]) and is_alive(daemon, before["guard_pid"])
     daemon.run("systemctl", "start", "kldumpd")

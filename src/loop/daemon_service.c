@@ -1,0 +1,90 @@
+/* What kldumpd tells the service manager; nothing happens where there is none.
+ *
+ * The status line: composed when something changes, at most ten times a second, and sent when it reads differently. At
+ * rest no timer runs.
+ *
+ * The watchdog: fed by the loop, so only while it turns, and only while the backstop's threads progress. A daemon that
+ * hangs is killed and started again; runs do not notice.
+ *
+ * A reload: systemd waits from `reloading` on until `ready`, which comes when the new rules hold, or the old ones still
+ * do; then the status line says why, until a reload succeeds. */
+#include "base/memory.h"
+#include "base/size.h"
+#include "json/json.h"
+#include "loop/daemon_private.h"
+#include "sys/systemd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TELL_MS = 100 };
+
+void daemon_service_describe(const struct daemon *daemon, char *text, size_t size)
+{
+    struct list live = {0};
+    daemon_runs_names(daemon, true, &live);
+    int length = snprintf(text, size, "%zu run%s live", live.count, live.count == 1 ? "" : "s");
+    if (daemon->rules_problem != NULL)
+        snprintf(text + length, size - (size_t)length, "; rules not reloaded: %s", daemon->rules_problem);
+    list_fini(&live);
+}
+
+static void on_tell(uv_timer_t *timer)
+{
+    struct daemon *daemon = timer->data;
+    char text[sizeof daemon->told];
+    daemon_service_describe(daemon, text, sizeof text);
+    if (daemon->ending || strcmp(text, daemon->told) == 0)
+        return;
+    memcpy(daemon->told, text, sizeof text);
+    systemd_notify_status(text);
+}
+
+void daemon_tell(struct daemon *daemon)
+{
+    if (!daemon->ending && daemon->timers_open && !uv_is_active((uv_handle_t *)&daemon->tell))
+        uv_timer_start(&daemon->tell, on_tell, TELL_MS, 0);
+}
+
+static void tell_ready(struct daemon *daemon)
+{
+    daemon_service_describe(daemon, daemon->told, sizeof daemon->told);
+    systemd_notify_ready(daemon->told);
+}
+
+void daemon_reloaded(struct daemon *daemon, const char *problem)
+{
+    free(daemon->rules_problem);
+    daemon->rules_problem = problem != NULL ? memory_copy(problem) : NULL;
+    if (!daemon->ending)
+        tell_ready(daemon);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    systemd_notify_watchdog();
+}
+
+void daemon_service_begin(struct daemon *daemon)
+{
+    uint64_t watchdog_ms = systemd_watchdog_us() / 1000;
+    uv_timer_init(&daemon->loop, &daemon->tell);
+    uv_timer_init(&daemon->loop, &daemon->watchdog);
+    daemon->tell.data = daemon->watchdog.data = daemon;
+    daemon->timers_open = true;
+    if (watchdog_ms > 0)
+        uv_timer_start(&daemon->watchdog, on_watchdog, 0, watchdog_ms);
+    tell_ready(daemon);
+}
+
+void daemon_service_end(struct daemon *daemon)
+{
+    systemd_notify_stopping("runs go on");
+    if (daemon->timers_open) {
+        uv_close((uv_handle_t *)&daemon->tell, NULL);
+        uv_close((uv_handle_t *)&daemon->watchdog, NULL);
+    }
+    daemon->timers_open = false;
+}
