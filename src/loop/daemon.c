@@ -112,6 +112,7 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
         code = runtime_directory(RUNTIME_MAKE, &daemon->runtime, err);
     if (code == ERROR_NONE)
         code = take_lock(daemon, err);
+    daemon_runs_begin(daemon);
     if (code == ERROR_NONE)
         code = open_socket(daemon, descriptor > 0 ? descriptor : 0, err);
     if (code != ERROR_NONE)
@@ -143,6 +144,7 @@ int daemon_main(void)
     uv_loop_close(&daemon.loop);
     if (daemon.lock_fd >= 0)
         close(daemon.lock_fd);
+    daemon_runs_end(&daemon);
     free(daemon.rules_problem);
     free(daemon.runtime);
     return (int)error_status(code);

@@ -33,6 +33,12 @@ struct daemon {
     bool ending;
     struct daemon_start *starts;
     struct daemon_relay *relays;
+    struct daemon_known *known; /* daemon_runs.c */
+};
+
+/* What the daemon keeps in mind about records; begun and ended by daemon_runs.c. */
+struct daemon_known {
+    struct list damaged_told; /* files of owned/ that could not be set aside, told already */
 };
 
 /* daemon_service.c: what the service manager is told. */
@@ -45,6 +51,8 @@ void daemon_service_end(struct daemon *daemon);
 void daemon_service_describe(const struct daemon *daemon, char *text, size_t size);
 
 /* daemon_runs.c: what the runtime folder says. Reads a tmpfs, so it may block the loop. */
+void daemon_runs_begin(struct daemon *daemon); /* first of all, when `runtime` is known */
+void daemon_runs_end(struct daemon *daemon);   /* last of all; also without a begin */
 bool daemon_runs_exists(const struct daemon *daemon, const char *name);
 bool daemon_runs_is_live(const struct daemon *daemon, const char *name);                     /* its guard lives */
 void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list *ret_names); /* sorted */
@@ -81,7 +89,8 @@ struct daemon_owned {
     uid_t uid;
     char owner[64];                 /* name of that user */
     struct launch_result *launched; /* owned; pidfd -1 */
-    bool live;                      /* this boot, and the guard's pid with this start time lives */
+    bool this_boot;                 /* read: written since this machine was booted */
+    bool live;                      /* read: this boot, and the guard's pid with this start time lives */
     uint64_t started_unix_ms;
     char end[64]; /* what the daemon itself did to it: "" or "backstop" */
 };
@@ -90,7 +99,15 @@ enum error_code daemon_owned_write(const struct daemon *daemon, const struct dae
  */
 enum error_code daemon_owned_read(const struct daemon *daemon, const char *name, struct daemon_owned *ret_owned,
                                   struct error *err);
+void daemon_owned_remove(const struct daemon *daemon, const char *name);
 void daemon_owned_fini(struct daemon_owned *owned);
+
+/* daemon_keep.c: the runs that we started are kept in mind and on the tmpfs, and their guards watched by pidfd, also
+ * those that are found again after a restart. A guard that ends takes all of its run along: what its keeper has left,
+ * launch_kill ends. */
+/* For daemon_start.c, once the guard is launched, with launched->pidfd open. Takes `owned` over. A record that cannot
+ * be written (full, read-only) is told; the run goes on, kept in mind alone. */
+void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned);
 
 /* daemon_access.c: the one place that says who may do what. Of a run by name: whose it is, as the kernel or our own
  * record say. Sends the refusal itself and returns false. */

@@ -19,6 +19,20 @@
 
 enum { RECORD_MAX = 32 * 1024 * 1024, LIST_BYTES_MAX = CONTROL_FRAME_MAX - 1024 };
 
+void daemon_runs_begin(struct daemon *daemon)
+{
+    daemon->known = memory_new(sizeof *daemon->known);
+}
+
+void daemon_runs_end(struct daemon *daemon)
+{
+    if (daemon->known == NULL)
+        return;
+    list_fini(&daemon->known->damaged_told);
+    free(daemon->known);
+    daemon->known = NULL;
+}
+
 static char *path_of(const struct daemon *daemon, const char *name, const char *file)
 {
     char *folder = runtime_run_folder(daemon->runtime, name);

@@ -10,6 +10,8 @@ libloop_a_SOURCES = \
     src/loop/control_peer.c \
     src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
     src/loop/daemon_dead.c \
+    src/loop/daemon_keep.c \
+    src/loop/daemon_owned.c \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \
     src/loop/daemon_relay.c \
     src/loop/daemon_runs.c \

@@ -38,9 +38,10 @@ struct launch_request {
 struct launch_result {
     pid_t pid; /* of the guard */
     uint64_t start_ticks;
-    int pidfd;        /* the caller's */
-    char unit[96];    /* "" with LAUNCH_SPAWN */
-    char cgroup[256]; /* below the version 2 mount, "" where none could be made */
+    int pidfd;             /* the caller's */
+    char unit[96];         /* "" with LAUNCH_SPAWN */
+    char cgroup[256];      /* below the version 2 mount, "" where none could be made */
+    uint64_t cgroup_inode; /* st_ino of its folder: one of this name with another number is another run's. 0: none */
 };
 
 /* LAUNCH_SYSTEM_UNIT: root, systemd booted, its bus answers. LAUNCH_USER_UNIT: not root, user bus there. */
@@ -52,7 +53,7 @@ enum error_code launch_start(const struct launch_request *request, struct launch
 
 /* Kills all that is left of a run: the unit's or the spawned cgroup by cgroup.kill, else the guard by its pidfd (its
  * keeper ends the rest). Only for what launch_start returned, read back from the daemon's own record: the caller has
- * checked boot id, pid and start time. */
+ * checked boot id, pid and start time. A cgroup whose inode is another one now is left alone. */
 enum error_code launch_kill(const struct launch_result *launched, struct error *err);
 
 /* The limits of a process; ERROR_NOT_FOUND when `pid` is not, or no longer, of `uid`. */

@@ -7,6 +7,7 @@ libsys_a_SOURCES = \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
     src/sys/dump_folder.c src/sys/dump_folder.h \
     src/sys/file.c src/sys/file.h \
+    src/sys/file_below.c src/sys/file_below.h \
     src/sys/keeper.c src/sys/keeper.h \
     src/sys/keeper_child.c src/sys/keeper_child.h \
     src/sys/kill_tree.c src/sys/kill_tree.h \

@@ -50,3 +50,10 @@ tests_unit_test_loop_transfers_SOURCES = tests/unit/test_loop_transfers.c tests/
     tests/unit/http_server.c tests/unit/http_server.h
 tests_unit_test_loop_transfers_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_transfers_LDADD = libloop.a libhttp.a libbase.a $(UV_LIBS) $(CURL_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_loop_daemon_owned
+TESTS += tests/unit/test_loop_daemon_owned
+tests_unit_test_loop_daemon_owned_SOURCES = tests/unit/test_loop_daemon_owned.c tests/unit/loop_helper.h
+tests_unit_test_loop_daemon_owned_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_daemon_owned_LDADD = libloop.a libhttp.a libsys.a libconf.a $(loop_test_LDADD) $(SYSTEMD_LIBS) $(INIH_LIBS) \
+    $(CURL_LIBS)
