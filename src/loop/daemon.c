@@ -46,6 +46,7 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_service_end(daemon);
     daemon_start_end(daemon);
     daemon_relay_end(daemon);
+    daemon_names_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
     close_handles(daemon);
 }
@@ -74,18 +75,12 @@ static enum error_code open_socket(struct daemon *daemon, int descriptor, struct
         .owner = geteuid(),
         .mode = daemon->serves_all ? 0666 : 0600,
         .descriptor = descriptor,
-        .handlers = {[CONTROL_STATUS] = daemon_relay_request,
-                     [CONTROL_DUMP] = daemon_relay_request,
-                     [CONTROL_PAUSE] = daemon_relay_request,
-                     [CONTROL_STOP] = daemon_relay_request,
-                     [CONTROL_WAIT] = daemon_relay_request,
-                     [CONTROL_EVENTS] = daemon_relay_request,
-                     [CONTROL_LOGS] = daemon_relay_request,
-                     [CONTROL_START] = daemon_start_request,
-                     [CONTROL_LIST] = daemon_runs_list},
+        .admit = daemon->serves_all ? daemon_access_admit : NULL,
         .gone = daemon_relay_gone,
         .user = daemon,
     };
+    for (int method = 0; method < CONTROL_METHODS; method++)
+        options.handlers[method] = daemon_access_request;
     enum error_code code = control_listen(&daemon->loop, &options, &daemon->control, err);
     free(path);
     return code;

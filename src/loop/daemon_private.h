@@ -18,8 +18,9 @@ enum { DAEMON_PATIENCE_MS = 10000 }; /* for a guard that is asked something it k
 
 struct daemon {
     uv_loop_t loop;
-    bool serves_all;     /* root's daemon: other users may come, as the rules allow */
-    char *runtime;       /* the runtime folder */
+    bool serves_all; /* root's daemon: other users may come, as the rules allow */
+    char *runtime;   /* the runtime folder */
+    struct daemon_names *names;
     struct admin *admin; /* the rules that hold now; replaced as a whole by daemon_rules.c */
     struct registry *registry;
     int lock_fd;
@@ -109,12 +110,30 @@ void daemon_owned_fini(struct daemon_owned *owned);
  * be written (full, read-only) is told; the run goes on, kept in mind alone. */
 void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned);
 
-/* daemon_access.c: the one place that says who may do what. Of a run by name: whose it is, as the kernel or our own
- * record say. Sends the refusal itself and returns false. */
-bool daemon_access_check(struct daemon *daemon, struct control_request *request, const char *run);
-/* A run object as another user may see it: name, owner, uid, state, outcome, message's first word none; space. The
- * caller frees. */
+/* daemon_access.c: the one place that says who may do what, by the access column of core/methods.def and the admin's
+ * rules as they are now. `owner` is whose the run is, as the kernel or our own record say, never as a guard says. */
+/* For control_options.admit. */
+enum error_code daemon_access_admit(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
+                                    struct error *err);
+/* Every method comes in here. */
+void daemon_access_request(struct control_request *request, void *user);
+/* The same for the method of `request` on this run. ERROR_FORBIDDEN names the rule. */
+enum error_code daemon_access_check(const struct daemon *daemon, const struct control_request *request, const char *run,
+                                    uid_t owner, struct error *err);
+/* He sees all of this user's runs: the owner, root, the admin groups. Everybody else gets daemon_access_redact's. */
+bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner);
+/* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at, and the
+ * figures of space without its path. The caller frees. */
 struct json *daemon_access_redact(const struct json *run);
+/* Who asks, for people and for a guard's record: "bob (uid 1001)". */
+void daemon_access_by(const struct daemon *daemon, const struct control_request *request, char *text, size_t size);
+
+/* daemon_names.c: names of users, looked up on libuv's pool (a directory server may take long), kept for an hour. */
+struct daemon_names;
+/* NULL: not known (yet); the look-up has begun then. Valid until the loop's next turn. */
+const char *daemon_names_find(struct daemon *daemon, uid_t uid);
+/* Forgets them all; the next daemon_names_find asks again. Nothing comes later but the end of a look-up. */
+void daemon_names_end(struct daemon *daemon);
 
 /* daemon_rules.c: loads the rules at the start, and again by HUP in a worker thread: all or nothing, the difference on
  * standard error, one line each. */

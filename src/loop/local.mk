@@ -9,7 +9,9 @@ libloop_a_SOURCES = \
     src/loop/control_frame.c \
     src/loop/control_peer.c \
     src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
+    src/loop/daemon_access.c \
     src/loop/daemon_dead.c \
+    src/loop/daemon_names.c \
     src/loop/daemon_keep.c \
     src/loop/daemon_owned.c \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \

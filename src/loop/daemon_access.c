@@ -1,0 +1,104 @@
+/* Happy path: a request comes in, its method's row says who may: READ, every user that the rules let in; CONTROL, the
+ * owner of the run, root and the admin groups. `start` is for every user that the rules let in: the run is his own. The
+ * rules are asked again at each request, so that a reload holds for connections that are open.
+ *
+ * Refused: ERROR_FORBIDDEN with the rule; nothing of the run is told. */
+#include "json/json.h"
+#include "loop/daemon_private.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum access { READ, CONTROL };
+
+static const struct {
+    const char *name;
+    enum access access;
+} methods[CONTROL_METHODS] = {
+#define X(constant, name, answers, access, parameters, text) [CONTROL_##constant] = {name, access},
+#include "core/methods.def"
+#undef X
+};
+
+enum error_code daemon_access_admit(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
+                                    struct error *err)
+{
+    (void)gid;
+    (void)groups;
+    (void)group_count;
+    (void)user;
+    if (uid == 0 || uid == geteuid())
+        return ERROR_NONE;
+    return error_set(err, ERROR_FORBIDDEN, "only user %u and root may use this kldumpd", (unsigned)geteuid());
+}
+
+bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner)
+{
+    (void)daemon;
+    return request->uid == owner || request->uid == 0;
+}
+
+enum error_code daemon_access_check(const struct daemon *daemon, const struct control_request *request, const char *run,
+                                    uid_t owner, struct error *err)
+{
+    if (methods[request->method].access == READ || daemon_access_sees_all(daemon, request, owner))
+        return ERROR_NONE;
+    return error_set(err, ERROR_FORBIDDEN, "%s of run %s needs its owner or root", methods[request->method].name, run);
+}
+
+void daemon_access_by(const struct daemon *daemon, const struct control_request *request, char *text, size_t size)
+{
+    const char *name = daemon_names_find((struct daemon *)daemon, request->uid);
+    if (name != NULL)
+        snprintf(text, size, "%s (uid %u)", name, (unsigned)request->uid);
+    else
+        snprintf(text, size, "uid %u", (unsigned)request->uid);
+}
+
+/* ---- what others may see ---- */
+
+static void copy_members(const struct json *from, struct json *to, const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (json_member(from, *names) != NULL)
+            json_set_child(to, *names, json_copy(json_member(from, *names)));
+}
+
+struct json *daemon_access_redact(const struct json *run)
+{
+    static const char *const kept[] = {"name",        "owner",     "uid",        "state", "outcome",
+                                       "exit_status", "guarantee", "started_at", NULL};
+    static const char *const space[] = {"level",          "total_bytes", "free_bytes",       "floor_bytes",
+                                        "act_bytes",      "soft_bytes",  "warn_bytes",       "budget_bytes",
+                                        "written_bytes",  "blind",       "rate_bytes_per_s", "seconds_to_floor",
+                                        "reading_age_ms", NULL};
+    struct json *seen = json_object();
+    copy_members(run, seen, kept);
+    if (json_type(json_member(run, "space")) == JSON_OBJECT)
+        copy_members(json_member(run, "space"), json_set_object(seen, "space"), space);
+    return seen;
+}
+
+/* ---- the way in ---- */
+
+void daemon_access_request(struct control_request *request, void *user)
+{
+    struct daemon *daemon = user;
+    struct error err = ERROR_INIT;
+    if (daemon_access_admit(request->uid, request->gid, request->groups, request->group_count, daemon, &err) !=
+        ERROR_NONE) {
+        control_fail(request, &err);
+        return;
+    }
+    switch (request->method) {
+    case CONTROL_START:
+        daemon_start_request(request, daemon);
+        break;
+    case CONTROL_LIST:
+        daemon_runs_list(request, daemon);
+        break;
+    default:
+        daemon_relay_request(request, daemon);
+    }
+}
