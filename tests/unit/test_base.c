@@ -172,6 +172,15 @@ static void test_text(void **state)
     assert_false(text_is_utf8("\xc0\xaf", 2));     /* overlong */
     assert_false(text_is_utf8("\xed\xa0\x80", 3)); /* surrogate */
     assert_false(text_is_utf8("\xf4\x90\x80\x80", 4));
+    for (size_t at = 0; at < 24; at++) { /* wherever it is, also where eight bytes are looked at together */
+        char long_text[24];
+        memset(long_text, 'a', sizeof long_text);
+        assert_true(text_is_utf8(long_text, at));
+        long_text[at] = '\x80';
+        assert_true(text_is_utf8(long_text, at));
+        assert_false(text_is_utf8(long_text, at + 1));
+        assert_false(text_is_utf8(long_text, sizeof long_text));
+    }
     assert_int_equal(text_unfinished("ab", 2), 0);
     assert_int_equal(text_unfinished("a\xc3", 2), 1);
     assert_int_equal(text_unfinished("\xf0\x9f\x98", 3), 3);
