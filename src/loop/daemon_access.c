@@ -47,13 +47,20 @@ enum error_code daemon_access_check(const struct daemon *daemon, const struct co
     return error_set(err, ERROR_FORBIDDEN, "%s of run %s needs its owner or root", methods[request->method].name, run);
 }
 
-void daemon_access_by(const struct daemon *daemon, const struct control_request *request, char *text, size_t size)
+void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size)
 {
-    const char *name = daemon_names_find((struct daemon *)daemon, request->uid);
-    if (name != NULL)
-        snprintf(text, size, "%s (uid %u)", name, (unsigned)request->uid);
+    const char *name = daemon_names_find(daemon, uid);
+    if (name != NULL && name[0] != '\0')
+        snprintf(text, size, "%s (uid %u)", name, (unsigned)uid);
     else
-        snprintf(text, size, "uid %u", (unsigned)request->uid);
+        snprintf(text, size, "uid %u", (unsigned)uid);
+}
+
+bool daemon_access_by(struct daemon *daemon, const struct control_request *request, char *text, size_t size)
+{
+    const char *name = daemon_names_find(daemon, request->uid);
+    daemon_access_user(daemon, request->uid, text, size);
+    return name != NULL;
 }
 
 /* ---- what others may see ---- */

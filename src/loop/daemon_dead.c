@@ -8,10 +8,13 @@
 
 enum { LOG_REPLY_MAX = 256 * 1024 };
 
-static void answer_run(const struct json *record, struct control_request *request)
+static void answer_run(const struct daemon *daemon, const struct daemon_found *run, const struct json *record,
+                       struct control_request *request)
 {
+    const struct json *whole = json_member(record, "run");
     struct json *result = json_object();
-    json_set_child(result, "run", json_copy(json_member(record, "run")));
+    json_set_child(result, "run",
+                   daemon_access_sees_all(daemon, request, run->uid) ? json_copy(whole) : daemon_access_redact(whole));
     control_reply(request, result);
 }
 
@@ -62,12 +65,18 @@ static void answer_logs(const struct daemon *daemon, const char *name, struct co
     buffer_fini(&text);
 }
 
-void daemon_dead_answer(const struct daemon *daemon, const char *name, struct control_request *request)
+void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *run, struct control_request *request)
 {
+    const char *name = run->name;
     struct error err = ERROR_INIT;
     struct json *record = NULL;
     if (request->method == CONTROL_DUMP || request->method == CONTROL_PAUSE || request->method == CONTROL_STOP) {
         control_refuse(request, ERROR_NO_RUN, "run %s has ended", name);
+        return;
+    }
+    if (run->registered) {
+        control_refuse(request, ERROR_NO_RUN, "run %s has ended; its record is beside its dump and with its owner",
+                       name);
         return;
     }
     if (request->method == CONTROL_LOGS) {
@@ -82,6 +91,6 @@ void daemon_dead_answer(const struct daemon *daemon, const char *name, struct co
     else if (request->method == CONTROL_EVENTS)
         answer_events(record, request);
     else
-        answer_run(record, request);
+        answer_run(daemon, run, record, request);
     json_free(record);
 }

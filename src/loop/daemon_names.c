@@ -21,8 +21,8 @@ static const uint64_t kept_ms = 3600000;
 struct name {
     uid_t uid;
     uint64_t since_ms;
-    bool known; /* else: being looked up, or there is none */
-    char text[NAME_ROOM];
+    bool known;           /* else: being looked up */
+    char text[NAME_ROOM]; /* "": there is none */
 };
 
 struct daemon_names {
@@ -64,7 +64,7 @@ static void looked_up(uv_work_t *work, int status)
     struct name *name = find(names, names->asked);
     if (status != 0 || name == NULL)
         return;
-    name->known = names->answer[0] != '\0';
+    name->known = true;
     text_copy(name->text, sizeof name->text, names->answer);
 }
 

@@ -1,5 +1,5 @@
-/* Happy path: connected; the kernel says that the other end is ours; hello and the request go out together; hello's
- * answer, then the request's, which is told; the connection stays open and quiet until it is closed.
+/* Happy path: connected; the kernel says that the other end is the run's guard; hello and the request go out together;
+ * hello's answer, then the request's, which is told; the connection stays open and quiet until it is closed.
  *
  * Nobody listens, another user's program, no hello in time, a broken line, the guard's end: told once with `ended`, and
  * the peer frees itself. `asked` says whether the request can have had an effect.
@@ -13,10 +13,10 @@
 #include "loop/control.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 enum { HELLO_ID, REQUEST_ID };
@@ -28,14 +28,17 @@ struct daemon_peer {
     uv_write_t write;
     unsigned handles;
     bool closing, asked, greeted, answered;
-    int refused; /* errno: why there is no connection; told at the next turn of the loop */
+    uid_t uid;
+    pid_t pid;
     uint64_t answer_ms;
     struct buffer output, input;
     size_t scanned; /* bytes of input known to hold no line end */
     void (*news)(const struct daemon_peer_news *news, void *user);
     void *user;
-    char room[64 * 1024];
 };
+
+/* Between the two callbacks of one read, in one thread: nobody needs his own. */
+static char room[64 * 1024];
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -76,10 +79,7 @@ static void on_timer(uv_timer_t *timer)
 {
     struct daemon_peer *peer = timer->data;
     struct error err = ERROR_INIT;
-    if (peer->refused != 0)
-        error_set_errno(&err, ERROR_BAD_VALUE, peer->refused, "its socket");
-    else
-        error_set(&err, ERROR_TIMEOUT, "it does not answer");
+    error_set(&err, ERROR_TIMEOUT, "it does not answer");
     end(peer, &err);
 }
 
@@ -150,8 +150,8 @@ static void take_line(struct daemon_peer *peer, const char *line, size_t length)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
 {
     (void)suggested;
-    struct daemon_peer *peer = handle->data;
-    *ret_buffer = uv_buf_init(peer->room, sizeof peer->room);
+    (void)handle;
+    *ret_buffer = uv_buf_init(room, sizeof room);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
@@ -190,8 +190,8 @@ static void on_written(uv_write_t *request, int failure)
         end_system(peer, failure, "its socket");
 }
 
-/* A socket file may be anybody's where the folder was not ours; this is asked of the kernel. */
-static bool is_ours(struct daemon_peer *peer, struct error *err)
+/* The socket's file may be anybody's, and may have been replaced; this is asked of the kernel. */
+static bool is_the_guard(struct daemon_peer *peer, struct error *err)
 {
     uv_os_fd_t descriptor;
     struct ucred other = {0};
@@ -201,9 +201,11 @@ static bool is_ours(struct daemon_peer *peer, struct error *err)
         error_set_errno(err, ERROR_SYSTEM, errno, "who listens on its socket is not known");
         return false;
     }
-    if (other.uid == geteuid() || other.uid == 0)
+    if (other.uid == peer->uid && (peer->pid == 0 || other.pid == peer->pid))
         return true;
-    error_set(err, ERROR_FORBIDDEN, "a program of uid %u listens on its socket", (unsigned)other.uid);
+    error_set(err, ERROR_FORBIDDEN,
+              "a program of uid %u (pid %d) listens on its socket, and not its guard (uid %u, pid %d)",
+              (unsigned)other.uid, (int)other.pid, (unsigned)peer->uid, (int)peer->pid);
     return false;
 }
 
@@ -217,7 +219,7 @@ static void on_connected(uv_connect_t *request, int failure)
         end_system(peer, failure, "its socket");
         return;
     }
-    if (!is_ours(peer, &err)) {
+    if (!is_the_guard(peer, &err)) {
         end(peer, &err);
         return;
     }
@@ -243,17 +245,22 @@ static void add_request(struct daemon_peer *peer, uint64_t id, const char *metho
     json_free(message);
 }
 
-struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const char *path, const char *method, struct json *parameters,
-                                    uint64_t hello_ms, uint64_t answer_ms,
+struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const struct daemon_peer_target *target, const char *method,
+                                    struct json *parameters, uint64_t hello_ms, uint64_t answer_ms,
                                     void (*news)(const struct daemon_peer_news *news, void *user), void *user)
 {
     struct daemon_peer *peer = memory_new(sizeof *peer);
-    struct json *version = json_object();
-    json_set_u64(version, "version", CONTROL_VERSION);
+    struct json *hello = json_object();
+    char path[40];
+    json_set_u64(hello, "version", CONTROL_VERSION);
+    if (target->by != NULL)
+        json_set_string(hello, "by", target->by);
     buffer_init(&peer->output);
     buffer_init(&peer->input);
-    add_request(peer, HELLO_ID, "hello", version);
+    add_request(peer, HELLO_ID, "hello", hello);
     add_request(peer, REQUEST_ID, method, parameters);
+    peer->uid = target->uid;
+    peer->pid = target->pid;
     peer->answer_ms = answer_ms;
     peer->news = news;
     peer->user = user;
@@ -261,12 +268,9 @@ struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const char *path, const cha
     uv_pipe_init(loop, &peer->pipe, 0);
     uv_timer_init(loop, &peer->timer);
     peer->pipe.data = peer->timer.data = peer->connect.data = peer;
-    if (strlen(path) < sizeof((struct sockaddr_un *)0)->sun_path) {
-        uv_pipe_connect(&peer->connect, &peer->pipe, path, on_connected);
-    } else { /* libuv would cut it and connect to something else */
-        peer->refused = ENAMETOOLONG;
-        hello_ms = 0;
-    }
+    /* of the descriptor, not the path: no link is followed, no length is a limit */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", target->socket_fd);
+    uv_pipe_connect(&peer->connect, &peer->pipe, path, on_connected);
     uv_timer_start(&peer->timer, on_timer, hello_ms, 0);
     return peer;
 }

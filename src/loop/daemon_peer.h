@@ -1,4 +1,4 @@
-/* One request to a guard: connects to its socket, makes sure that it is a program of ours, says hello, asks, hands the
+/* One request to a guard: connects to its socket, makes sure that it is the run's, says hello, asks, hands the
  * answer over; then the connection stays until it is closed, for a dump that is held. Loop thread only. */
 #pragma once
 
@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 struct json;
@@ -19,10 +20,18 @@ struct daemon_peer_news {
     const struct error *error; /* the guard's error, or why the connection ended; NULL with an answer */
 };
 
+/* Whom to ask. */
+struct daemon_peer_target {
+    int socket_fd;  /* of its control socket, O_PATH; looked at only during the call */
+    uid_t uid;      /* the kernel must say that this user listens there */
+    pid_t pid;      /* and this process; 0: any of his */
+    const char *by; /* for hello: on whose behalf; NULL: on our own */
+};
+
 /* Takes `parameters` over in any case. `hello_ms` limits the time until hello is answered, `answer_ms` that from then
  * on until the answer (UINT64_MAX: none). Never NULL; the news come later, never from within. */
-struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const char *path, const char *method, struct json *parameters,
-                                    uint64_t hello_ms, uint64_t answer_ms,
+struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const struct daemon_peer_target *target, const char *method,
+                                    struct json *parameters, uint64_t hello_ms, uint64_t answer_ms,
                                     void (*news)(const struct daemon_peer_news *news, void *user), void *user);
 
 /* No news from now on. */

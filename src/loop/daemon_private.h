@@ -74,13 +74,34 @@ bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *of
 void daemon_start_request(struct control_request *request, void *user);
 void daemon_start_end(struct daemon *daemon); /* answers who waits; the guards go on */
 
+/* daemon_find.c: which run a request means. Reads a tmpfs; follows nothing that a user has made. */
+struct daemon_found {
+    char name[65];
+    uid_t uid;       /* whose it is, as the kernel says */
+    bool registered; /* known from the register alone: a wrapper's with a runtime folder of its own */
+    bool live;       /* its guard, when it was found */
+};
+/* `name` NULL: his only live run. ERROR_NO_RUN; ERROR_BAD_VALUE: no name; ERROR_USAGE: several, with their owners. */
+enum error_code daemon_find_run(struct daemon *daemon, const struct control_request *request, const char *name,
+                                struct daemon_found *ret_run, struct error *err);
+bool daemon_find_is_live(const struct daemon *daemon, const struct daemon_found *run);
+/* The guard's control socket (O_PATH, the caller's) and pid (0: not known). */
+enum error_code daemon_find_socket(const struct daemon *daemon, const struct daemon_found *run, int *ret_fd,
+                                   pid_t *ret_pid, struct error *err);
+/* RUNTIME/runs/NAME (O_PATH, the caller's) and who owns it. ERROR_NOT_FOUND; ERROR_FORMAT: a link, a mount, no folder.
+ */
+enum error_code daemon_find_folder(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_owner,
+                                   struct error *err);
+/* What the guard said last at the register; NULL: it has not called in. */
+const struct registry_entry *daemon_find_entry(const struct daemon *daemon, const struct daemon_found *run);
+
 /* daemon_relay.c: the methods of a guard. */
 void daemon_relay_request(struct control_request *request, void *user);
 void daemon_relay_gone(struct control_connection *connection, void *user);
 void daemon_relay_end(struct daemon *daemon);
 
 /* daemon_dead.c: the same for a run that has ended, from what it left behind. */
-void daemon_dead_answer(const struct daemon *daemon, const char *name, struct control_request *request);
+void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *run, struct control_request *request);
 
 /* daemon_owned.c: the daemon's own record of each run that it started, RUNTIME/owned/NAME.json: root's, mode 0600,
  * replaced atomically, and what counts: whose run it is, what to kill. Reads a tmpfs. */
@@ -125,12 +146,14 @@ bool daemon_access_sees_all(const struct daemon *daemon, const struct control_re
 /* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at, and the
  * figures of space without its path. The caller frees. */
 struct json *daemon_access_redact(const struct json *run);
-/* Who asks, for people and for a guard's record: "bob (uid 1001)". */
-void daemon_access_by(const struct daemon *daemon, const struct control_request *request, char *text, size_t size);
+/* For people and for a guard's record: "bob (uid 1001)"; "uid 1001" without a name, or while it is not known yet. */
+void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size);
+/* The same of who asks. False: his name is not known yet. */
+bool daemon_access_by(struct daemon *daemon, const struct control_request *request, char *text, size_t size);
 
 /* daemon_names.c: names of users, looked up on libuv's pool (a directory server may take long), kept for an hour. */
 struct daemon_names;
-/* NULL: not known (yet); the look-up has begun then. Valid until the loop's next turn. */
+/* "": there is no such user. NULL: not known yet; the look-up has begun then. Valid until the loop's next turn. */
 const char *daemon_names_find(struct daemon *daemon, uid_t uid);
 /* Forgets them all; the next daemon_names_find asks again. Nothing comes later but the end of a look-up. */
 void daemon_names_end(struct daemon *daemon);

@@ -1,5 +1,5 @@
-/* Happy path: the run is found by name (or as the only live one), its guard asked over a connection of its own, and the
- * answer passed on as it is, errors too.
+/* Happy path: the run is found by name (or as the only live one), its guard asked on the client's behalf over a
+ * connection of its own, and the answer passed on as it is, errors too.
  *
  * The run has ended: daemon_dead.c answers.
  * The guard is not there yet, or just going: its lock is held, its socket does not answer. Tried again until the lock
@@ -11,18 +11,16 @@
  * A dump with `hold` must end with the client: the connection to the guard is kept until the client's is gone, also
  * after the answer. A client that goes earlier takes along what only it waited for; a pause or stop goes on. */
 #include "base/memory.h"
-#include "base/text.h"
 #include "json/json.h"
 #include "loop/clock.h"
 #include "loop/daemon_peer.h"
 #include "loop/daemon_private.h"
-#include "sys/runtime.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { AGAIN_MS = 50, IDLE_WAIT_MS = 30000 };
+enum { AGAIN_MS = 50, NAME_MS = 50, IDLE_WAIT_MS = 30000, PER_UID = 128, PER_RUN = 512 };
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
 
 struct daemon_relay {
@@ -36,7 +34,10 @@ struct daemon_relay {
     uint64_t wait_ms;  /* that the client asked for */
     uint64_t since_ms; /* when the guard did not answer for the first time; 0: it did */
     uint64_t end_ms;   /* until when the client wants to wait */
-    char name[80];
+    struct daemon_found run;
+    uid_t uid;     /* who asks */
+    bool sees_all; /* else: only what others may see */
+    bool named;    /* his name was waited for */
 };
 
 static const struct {
@@ -88,9 +89,9 @@ static void answer_dead(struct daemon_relay *relay)
         json_set_string(result, "state", "ended");
         control_reply(request, result);
     } else if (relay->asked && !relay->reads_only) {
-        control_refuse(request, ERROR_STATE, "run %s ended before it could answer", relay->name);
+        control_refuse(request, ERROR_STATE, "run %s ended before it could answer", relay->run.name);
     } else {
-        daemon_dead_answer(relay->daemon, relay->name, request);
+        daemon_dead_answer(relay->daemon, &relay->run, request);
     }
     finish(relay);
 }
@@ -107,7 +108,7 @@ static void again(struct daemon_relay *relay, const struct error *why)
 {
     struct error err = *why;
     uint64_t now_ms = clock_now_ms();
-    if (!daemon_runs_is_live(relay->daemon, relay->name)) {
+    if (!daemon_find_is_live(relay->daemon, &relay->run)) {
         answer_dead(relay);
         return;
     }
@@ -118,13 +119,23 @@ static void again(struct daemon_relay *relay, const struct error *why)
         uv_timer_start(&relay->timer, on_timer, AGAIN_MS, 0);
         return;
     }
-    error_prefix(&err, "the guard of run %s", relay->name);
+    error_prefix(&err, "the guard of run %s", relay->run.name);
     if (passing)
         err.code = ERROR_TIMEOUT;
     fail(relay, &err);
 }
 
 /* ---- the guard's news ---- */
+
+/* The answer as this client may see it. A run object is all that others get. */
+static struct json *answer_for(const struct daemon_relay *relay, const struct json *answer)
+{
+    if (relay->sees_all)
+        return json_copy(answer);
+    struct json *seen = json_object();
+    json_set_child(seen, "run", daemon_access_redact(json_member(answer, "run")));
+    return seen;
+}
 
 static void on_news(const struct daemon_peer_news *news, void *user)
 {
@@ -144,7 +155,7 @@ static void on_news(const struct daemon_peer_news *news, void *user)
     }
     struct control_request *request = relay->request;
     relay->request = NULL;
-    control_reply(request, json_copy(news->answer));
+    control_reply(request, answer_for(relay, news->answer));
     if (!relay->holds || relay->client == NULL)
         finish(relay);
 }
@@ -166,7 +177,7 @@ static struct json *parameters_left(const struct daemon_relay *relay)
 
 static void attempt(struct daemon_relay *relay)
 {
-    if (!daemon_runs_is_live(relay->daemon, relay->name)) {
+    if (!daemon_find_is_live(relay->daemon, &relay->run)) {
         answer_dead(relay);
         return;
     }
@@ -176,62 +187,47 @@ static void attempt(struct daemon_relay *relay)
         again(relay, &err);
         return;
     }
-    enum control_method method = relay->request->method;
-    char *folder = runtime_run_folder(relay->daemon->runtime, relay->name);
-    char *path = memory_format("%s/control", folder);
-    uint64_t answer_ms = methods[method].without_limit ? UINT64_MAX : relay->wait_ms + DAEMON_PATIENCE_MS;
-    relay->peer = daemon_peer_new(&relay->daemon->loop, path, methods[method].name, parameters_left(relay),
-                                  DAEMON_PATIENCE_MS, answer_ms, on_news, relay);
-    free(path);
-    free(folder);
-}
-
-/* ---- which run ---- */
-
-static void join(const struct list *names, char *text, size_t size)
-{
-    text[0] = '\0';
-    for (size_t i = 0, used = 0; i < names->count && used + 80 < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i > 0 ? ", " : "", names->items[i]);
-}
-
-static enum error_code find_only(const struct daemon *daemon, char *ret_name, size_t size, struct error *err)
-{
-    struct list live = {0};
-    char names[400];
-    enum error_code code = ERROR_NONE;
-    daemon_runs_names(daemon, true, &live);
-    join(&live, names, sizeof names);
-    if (live.count == 0)
-        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
-    else if (live.count > 1)
-        code = error_set(err, ERROR_USAGE, "several runs are live, say which: %s", names);
-    else
-        text_copy(ret_name, size, live.items[0]);
-    list_fini(&live);
-    return code;
-}
-
-static enum error_code find_named(const struct daemon *daemon, const char *name, char *ret_name, size_t size,
-                                  struct error *err)
-{
-    struct list live = {0};
-    char names[400], shown[80];
-    if (!text_is_name(name))
-        return error_set(err, ERROR_BAD_VALUE, "'%s' is no name of a run; 'kldumpctl list' shows them",
-                         text_clean(name, strlen(name), shown, sizeof shown));
-    if (daemon_runs_exists(daemon, name)) {
-        text_copy(ret_name, size, name);
-        return ERROR_NONE;
+    char by[CONTROL_BY_MAX];
+    if (!daemon_access_by(relay->daemon, relay->request, by, sizeof by) && !relay->named && !relay->reads_only) {
+        relay->named = true; /* the first time that he asks for anything */
+        uv_timer_start(&relay->timer, on_timer, NAME_MS, 0);
+        return;
     }
-    daemon_runs_names(daemon, true, &live);
-    join(&live, names, sizeof names);
-    error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %s", name, live.count > 0 ? names : "none");
-    list_fini(&live);
-    return ERROR_NO_RUN;
+    enum control_method method = relay->request->method;
+    struct daemon_peer_target target = {.uid = relay->run.uid, .by = by};
+    struct error err = ERROR_INIT;
+    enum error_code code = daemon_find_socket(relay->daemon, &relay->run, &target.socket_fd, &target.pid, &err);
+    if (code != ERROR_NONE) {
+        err.code = code == ERROR_NOT_FOUND ? ERROR_UNREACHABLE : code; /* not there yet */
+        again(relay, &err);
+        return;
+    }
+    uint64_t answer_ms = methods[method].without_limit ? UINT64_MAX : relay->wait_ms + DAEMON_PATIENCE_MS;
+    relay->peer = daemon_peer_new(&relay->daemon->loop, &target, methods[method].name, parameters_left(relay),
+                                  DAEMON_PATIENCE_MS, answer_ms, on_news, relay);
+    close(target.socket_fd);
 }
 
-static enum error_code read_request(const struct daemon *daemon, const struct control_request *request,
+/* ---- the request ---- */
+
+/* Each relay is a connection to a guard, which has not many: one user shall not take them all. */
+static enum error_code check_count(const struct daemon *daemon, const struct control_request *request,
+                                   const struct daemon_found *run, struct error *err)
+{
+    size_t of_user = 0, of_run = 0;
+    for (const struct daemon_relay *relay = daemon->relays; relay != NULL; relay = relay->next) {
+        of_user += relay->uid == request->uid;
+        of_run += relay->run.uid == run->uid && strcmp(relay->run.name, run->name) == 0;
+    }
+    if (of_user >= PER_UID && request->uid != 0)
+        return error_set(err, ERROR_BUSY, "%d requests of user %u wait for guards already", PER_UID,
+                         (unsigned)request->uid);
+    if (of_run >= PER_RUN)
+        return error_set(err, ERROR_BUSY, "%d requests wait for the guard of run %s already", PER_RUN, run->name);
+    return ERROR_NONE;
+}
+
+static enum error_code read_request(struct daemon *daemon, const struct control_request *request,
                                     struct daemon_relay *relay, struct error *err)
 {
     const char *name, *wait = methods[request->method].wait;
@@ -246,8 +242,10 @@ static enum error_code read_request(const struct daemon *daemon, const struct co
         return code;
     if (relay->wait_ms > longest_wait_ms)
         relay->wait_ms = longest_wait_ms;
-    return name != NULL ? find_named(daemon, name, relay->name, sizeof relay->name, err)
-                        : find_only(daemon, relay->name, sizeof relay->name, err);
+    code = daemon_find_run(daemon, request, name, &relay->run, err);
+    if (code == ERROR_NONE)
+        code = daemon_access_check(daemon, request, relay->run.name, relay->run.uid, err);
+    return code == ERROR_NONE ? check_count(daemon, request, &relay->run, err) : code;
 }
 
 void daemon_relay_request(struct control_request *request, void *user)
@@ -262,6 +260,8 @@ void daemon_relay_request(struct control_request *request, void *user)
     }
     relay->daemon = daemon;
     relay->request = request;
+    relay->uid = request->uid;
+    relay->sees_all = daemon_access_sees_all(daemon, request, relay->run.uid);
     relay->client = request->connection;
     relay->reads_only = methods[request->method].reads_only;
     relay->end_ms = clock_now_ms() + relay->wait_ms;

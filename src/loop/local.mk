@@ -11,6 +11,7 @@ libloop_a_SOURCES = \
     src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
     src/loop/daemon_access.c \
     src/loop/daemon_dead.c \
+    src/loop/daemon_find.c \
     src/loop/daemon_names.c \
     src/loop/daemon_keep.c \
     src/loop/daemon_owned.c \

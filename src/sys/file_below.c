@@ -70,6 +70,20 @@ enum error_code file_below_folder(int parent_fd, const char *name, int *ret_fd, 
     return ERROR_NONE;
 }
 
+enum error_code file_below_socket(int folder_fd, const char *name, int *ret_fd, struct error *err)
+{
+    struct stat status;
+    int fd = file_below_openat(folder_fd, name, O_PATH, &status);
+    if (fd < 0)
+        return file_below_refuse(name, "a socket", err);
+    if (!S_ISSOCK(status.st_mode)) {
+        close(fd);
+        return error_set(err, ERROR_FORMAT, "%s is not a socket", name);
+    }
+    *ret_fd = fd;
+    return ERROR_NONE;
+}
+
 enum error_code file_below_open(int folder_fd, const char *name, uid_t owner, int *ret_fd, struct stat *ret_status,
                                 struct error *err)
 {

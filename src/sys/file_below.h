@@ -22,6 +22,10 @@ enum error_code file_below_folder(int parent_fd, const char *name, int *ret_fd, 
 enum error_code file_below_open(int folder_fd, const char *name, uid_t owner, int *ret_fd, struct stat *ret_status,
                                 struct error *err);
 
+/* Opens a socket (O_PATH): connect to /proc/self/fd/N. ERROR_NOT_FOUND; ERROR_FORMAT for anything else that is there.
+ */
+enum error_code file_below_socket(int folder_fd, const char *name, int *ret_fd, struct error *err);
+
 /* Appends at most `max_bytes` from `offset` on. On failure the buffer is as before. */
 enum error_code file_below_read(int fd, const char *name, off_t offset, size_t max_bytes, struct buffer *buffer,
                                 struct error *err);
