@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { DRAIN_MS = 1000 };
@@ -42,11 +43,16 @@ static void on_signal(uv_signal_t *handle, int number)
         on_hangup(daemon);
         return;
     }
+    if (number == SIGUSR1) {
+        daemon_watch_look(daemon);
+        return;
+    }
     daemon->ending = true;
     daemon_service_end(daemon);
     daemon_start_end(daemon);
     daemon_relay_end(daemon);
     daemon_names_end(daemon);
+    daemon_watch_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
     close_handles(daemon);
 }
@@ -88,7 +94,7 @@ static enum error_code open_socket(struct daemon *daemon, int descriptor, struct
 
 static void watch_signals(struct daemon *daemon)
 {
-    static const int watched[] = {SIGTERM, SIGINT, SIGHUP};
+    static const int watched[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof watched / sizeof watched[0]; i++) {
         uv_signal_init(&daemon->loop, &daemon->signals[i]);
         daemon->signals[i].data = daemon;
@@ -112,6 +118,7 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
         code = open_socket(daemon, descriptor > 0 ? descriptor : 0, err);
     if (code != ERROR_NONE)
         return code;
+    daemon_watch_begin(daemon);
     watch_signals(daemon); /* before anybody is told that we serve */
     char text[sizeof daemon->told];
     daemon_service_describe(daemon, text, sizeof text);
@@ -120,11 +127,22 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
     return ERROR_NONE;
 }
 
+/* Each client, each request to a guard and each guard that calls in is a descriptor; a run gets its user's limit. */
+static void raise_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int daemon_main(void)
 {
     struct daemon daemon = {.lock_fd = -1, .register_fd = -1};
     struct error err = ERROR_INIT;
     file_open_standard();
+    raise_limit();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); /* until we listen for it: the terminal's end is no reason to go */
     int failure = uv_loop_init(&daemon.loop);

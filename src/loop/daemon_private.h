@@ -21,12 +21,13 @@ struct daemon {
     bool serves_all; /* root's daemon: other users may come, as the rules allow */
     char *runtime;   /* the runtime folder */
     struct daemon_names *names;
+    struct daemon_watch *watch;
     struct admin *admin; /* the rules that hold now; replaced as a whole by daemon_rules.c */
     struct registry *registry;
     int lock_fd;
     struct control_server *control;
     int register_fd; /* the service manager's socket for the register, -1: none, or taken */
-    uv_signal_t signals[3];
+    uv_signal_t signals[4];
     uv_timer_t tell, watchdog; /* of daemon_service.c */
     bool signals_open, timers_open;
     char told[512];      /* the status line that the service manager has */
@@ -150,6 +151,12 @@ struct json *daemon_access_redact(const struct json *run);
 void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size);
 /* The same of who asks. False: his name is not known yet. */
 bool daemon_access_by(struct daemon *daemon, const struct control_request *request, char *text, size_t size);
+
+/* daemon_watch.c: makes the control socket again when its file was removed. */
+struct daemon_watch;
+void daemon_watch_begin(struct daemon *daemon); /* the socket is there */
+void daemon_watch_look(struct daemon *daemon);
+void daemon_watch_end(struct daemon *daemon);
 
 /* daemon_names.c: names of users, looked up on libuv's pool (a directory server may take long), kept for an hour. */
 struct daemon_names;

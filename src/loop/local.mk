@@ -20,6 +20,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_runs.c \
     src/loop/daemon_service.c \
     src/loop/daemon_start.c \
+    src/loop/daemon_watch.c \
     src/loop/guard.c src/loop/guard.h src/loop/guard_private.h \
     src/loop/guard_after.c \
     src/loop/guard_busy.c \
