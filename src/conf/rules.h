@@ -5,6 +5,7 @@
  * rules are minima that hold whatever the user says. */
 #pragma once
 
+#include "base/buffer.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/size.h"
@@ -14,7 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RULES_FILE_MAX = 64 * 1024, RULES_FILESYSTEMS_MAX = 64 };
+enum { RULES_FILE_MAX = INI_LINES_FILE_MAX, RULES_FILESYSTEMS_MAX = 64 };
+
+enum rules_id {
+#define X(constant, section, key, field, type, fallback, least, most, help) RULES_##constant,
+#include "conf/rules.def"
+#undef X
+    RULES_COUNT
+};
 
 struct rules_filesystem {
     char *path;                      /* absolute; owned */
@@ -30,6 +38,7 @@ struct rules {
     struct rules_filesystem filesystem[RULES_FILESYSTEMS_MAX];
     size_t filesystem_count;
     struct settings_texts defaults; /* of section [defaults]; origin "FILE line N" */
+    size_t line[RULES_COUNT];       /* that gave the value (not those of a filesystem); 0: none did */
 };
 
 /* What holds without a file. */
@@ -41,12 +50,13 @@ void rules_fini(struct rules *rules); /* also of a zeroed one */
 enum error_code rules_parse(const char *path, const char *bytes, size_t length, struct rules *ret_rules,
                             struct error *err);
 
-/* One line for each value that differs: "limits.floor: 50G -> 100G". For the log of a reload. */
+/* One line for each value that differs: "limits.floor: 50G -> 100G", "filesystem.floor of /data: none -> 5%". For the
+ * log of a reload. */
 void rules_difference(const struct rules *before, const struct rules *after, struct list *ret_lines);
 
-/* Whether a dump may go to `folder` (absolute, resolved). ERROR_FORBIDDEN names the rule and the allowed folders. */
+/* Whether a dump may go to `folder` (absolute, resolved): it is one of the allowed ones or below one.
+ * ERROR_FORBIDDEN names the rule and the allowed folders. */
 enum error_code rules_allow_folder(const struct rules *rules, const char *folder, struct error *err);
 
-/* The sample file: every key with its help and its default, commented out. */
-struct buffer;
+/* The sample file, conf/kldumpd.conf: every key with its help and its default, commented out. */
 void rules_sample(struct buffer *out);

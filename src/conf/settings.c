@@ -57,20 +57,19 @@ const char *settings_config_path(const struct settings_texts *arguments)
     return arguments->text[SETTINGS_CONFIG];
 }
 
-static enum error_code check_size(const struct settings_row *row, const char *origin, const char *text,
-                                  struct size *ret_size, struct error *err)
+enum error_code settings_check_size(const char *origin, const char *text, bool percent_allowed, uint64_t least,
+                                    uint64_t most, struct size *ret_size, struct error *err)
 {
-    bool percent_allowed = row->type == SETTINGS_TYPE_SIZE_OR_PERCENT;
     struct size size;
     enum error_code code = size_parse(origin, text, percent_allowed, &size, err);
     if (code != ERROR_NONE)
         return code;
-    char least[SIZE_TEXT], most[SIZE_TEXT];
+    char least_text[SIZE_TEXT], most_text[SIZE_TEXT];
     if (size.percent && (size.value == 0 || size.value > FLOOR_PERCENT_MOST))
         return error_set(err, ERROR_BAD_VALUE, "%s: %s is out of bounds; more than 0%% and at most 90%%", origin, text);
-    if (!size.percent && (size.value < row->least || size.value > row->most))
+    if (!size.percent && (size.value < least || size.value > most))
         return error_set(err, ERROR_BAD_VALUE, "%s: %s is out of bounds; at least %s and at most %s", origin, text,
-                         size_text(row->least, least), size_text(row->most, most));
+                         size_text(least, least_text), size_text(most, most_text));
     *ret_size = size;
     return ERROR_NONE;
 }
@@ -131,12 +130,14 @@ static enum error_code take(enum settings_id id, const char *origin, const char 
         }
         break;
     case SETTINGS_TYPE_SIZE_OR_PERCENT:
-        code = check_size(row, origin, text, &size, err);
+        code = settings_check_size(origin, text, row->type == SETTINGS_TYPE_SIZE_OR_PERCENT, row->least, row->most,
+                                   &size, err);
         if (code == ERROR_NONE)
             *(struct size *)field = size;
         break;
     case SETTINGS_TYPE_SIZE:
-        code = check_size(row, origin, text, &size, err);
+        code = settings_check_size(origin, text, row->type == SETTINGS_TYPE_SIZE_OR_PERCENT, row->least, row->most,
+                                   &size, err);
         if (code == ERROR_NONE)
             *(uint64_t *)field = size.value;
         break;
@@ -144,6 +145,24 @@ static enum error_code take(enum settings_id id, const char *origin, const char 
         code = check_duration(row, origin, text, field, err);
         break;
     }
+    return code;
+}
+
+/* The file may be read from anywhere; a path in it must mean the same folder always. */
+static enum error_code take_of_file(enum settings_id id, const char *origin, const char *text,
+                                    struct settings *settings, struct error *err)
+{
+    if (settings_table[id].type == SETTINGS_TYPE_PATH && text[0] != '/')
+        return error_set(err, ERROR_BAD_VALUE, "%s: '%.60s' is relative; a path in the file must begin with /", origin,
+                         text);
+    return take(id, origin, text, settings, err);
+}
+
+enum error_code settings_check_text(enum settings_id id, const char *origin, const char *text, struct error *err)
+{
+    struct settings unused = {0};
+    enum error_code code = take_of_file(id, origin, text, &unused, err);
+    settings_fini(&unused);
     return code;
 }
 
@@ -156,16 +175,26 @@ static void take_all(const struct settings_texts *texts, bool from_file, struct 
         const char *text = texts->text[id];
         if (text == NULL)
             continue;
-        /* the file may be read from anywhere; a path in it must mean the same folder always */
-        if (from_file && settings_table[id].type == SETTINGS_TYPE_PATH && text[0] != '/')
-            list_add_format(faults, "%s: '%.60s' is relative; a path in the file must begin with /", texts->origin[id],
-                            text);
-        else if (take((enum settings_id)id, texts->origin[id], text, settings, &err) != ERROR_NONE)
+        settings->given[id] = settings->given[id] || !texts->is_default[id];
+        enum error_code code = from_file ? take_of_file((enum settings_id)id, texts->origin[id], text, settings, &err)
+                                         : take((enum settings_id)id, texts->origin[id], text, settings, &err);
+        if (code != ERROR_NONE)
             list_add(faults, err.message);
     }
 }
 
-static enum error_code join_faults(const struct list *faults, struct error *err)
+void settings_add_defaults(struct settings_texts *texts, const struct settings_texts *defaults)
+{
+    for (int id = 0; id < SETTINGS_COUNT; id++) {
+        if (texts->text[id] != NULL || defaults->text[id] == NULL)
+            continue;
+        texts->text[id] = memory_copy(defaults->text[id]);
+        texts->origin[id] = memory_copy(defaults->origin[id]);
+        texts->is_default[id] = true;
+    }
+}
+
+enum error_code settings_join_faults(const struct list *faults, enum error_code code, struct error *err)
 {
     char text[sizeof err->message];
     size_t used = 0;
@@ -175,11 +204,11 @@ static enum error_code join_faults(const struct list *faults, struct error *err)
         int n = snprintf(text + used, left, "%s%s", i > 0 ? "; " : "", faults->items[i]);
         if (n < 0 || (size_t)n >= left) {
             text[used] = '\0';
-            return error_set(err, ERROR_USAGE, "%.700s; and %zu more", text, faults->count - i);
+            return error_set(err, code, "%.700s; and %zu more", text, faults->count - i);
         }
         used += (size_t)n;
     }
-    return error_set(err, ERROR_USAGE, "%s", text);
+    return error_set(err, code, "%s", text);
 }
 
 enum error_code settings_resolve(const struct settings_texts *arguments, const struct settings_texts *file,
@@ -200,7 +229,7 @@ enum error_code settings_resolve(const struct settings_texts *arguments, const s
         settings_random_name(randomness, settings.name, sizeof settings.name);
     if (settings.directory == NULL)
         settings.directory = memory_format("./kldump-%s", settings.name);
-    enum error_code code = faults.count > 0 ? join_faults(&faults, err) : ERROR_NONE;
+    enum error_code code = faults.count > 0 ? settings_join_faults(&faults, ERROR_USAGE, err) : ERROR_NONE;
     list_fini(&faults);
     if (code == ERROR_NONE)
         *ret_settings = settings;

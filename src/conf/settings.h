@@ -2,13 +2,15 @@
  * randomness as a number. Any thread; structs are not shared.
  *
  * Use: settings_parse_arguments; if settings_config_path says so, read that file and settings_parse_file; then
- * settings_resolve, which reports all faults of both in one message. Order: defaults < file < arguments. */
+ * settings_resolve, which reports all faults of both in one message. Order: built-in defaults < the admin's
+ * (settings_add_defaults) < file < arguments. */
 #pragma once
 
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "base/size.h"
+#include "conf/ini_lines.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,8 +24,8 @@ enum settings_id {
 };
 
 enum {
-    SETTINGS_FILE_MAX = 64 * 1024, /* bytes of a config file */
-    SETTINGS_LINE_MAX = 180,       /* bytes of one of its lines */
+    SETTINGS_FILE_MAX = INI_LINES_FILE_MAX, /* bytes of a config file */
+    SETTINGS_LINE_MAX = INI_LINES_LINE_MAX, /* bytes of one of its lines */
 };
 
 struct settings {
@@ -36,15 +38,17 @@ struct settings {
     uint64_t start_timeout_ms;
     uint64_t stop_timeout_ms;
     uint64_t worst_rate_bytes_per_s;
-    char *config; /* NULL: none; owned */
+    char *config;               /* NULL: none; owned */
+    bool given[SETTINGS_COUNT]; /* by the user: neither built in nor a default of the admin's */
 };
 void settings_fini(struct settings *settings); /* also of a zeroed one */
 
 /* What was written where, and what is wrong with it. */
 struct settings_texts {
-    char *text[SETTINGS_COUNT];   /* NULL: not given; owned */
-    char *origin[SETTINGS_COUNT]; /* "--floor" or "FILE line 3"; owned */
-    struct list faults;           /* one sentence each */
+    char *text[SETTINGS_COUNT];      /* NULL: not given; owned */
+    char *origin[SETTINGS_COUNT];    /* "--floor" or "FILE line 3"; owned */
+    bool is_default[SETTINGS_COUNT]; /* from settings_add_defaults */
+    struct list faults;              /* one sentence each */
 };
 void settings_texts_fini(struct settings_texts *texts); /* also of a zeroed one */
 
@@ -58,6 +62,9 @@ const char *settings_config_path(const struct settings_texts *arguments);
 /* Reads a config file of `length` bytes; `path` is for messages. Fills *texts, which must be zeroed; every fault is
  * kept in it with the number of its line. */
 void settings_parse_file(const char *path, const char *bytes, size_t length, struct settings_texts *texts);
+
+/* What `texts`, of a file or zeroed, does not give is taken from `defaults`, which are the admin's. */
+void settings_add_defaults(struct settings_texts *texts, const struct settings_texts *defaults);
 
 /* Merges and checks. `file` may be NULL. `randomness` picks the name where none is given. On success the caller owns
  * *ret_settings. ERROR_USAGE or ERROR_BAD_VALUE with all faults, "; " between them. */

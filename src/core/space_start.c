@@ -3,6 +3,7 @@
 #include "base/size.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static const uint64_t small_tmpfs_bytes = 4ull << 30;
@@ -49,8 +50,13 @@ enum error_code space_start_refuse_small(const struct space_start *start, const 
 
 static enum error_code refuse_floor(const struct space_start *start, bool has_floor, struct error *err)
 {
-    char free_text[SIZE_TEXT], needed[SIZE_TEXT], floor[SIZE_TEXT], total[SIZE_TEXT];
-    if (!has_floor && strcmp(start->type, "tmpfs") == 0 && start->total_bytes < small_tmpfs_bytes)
+    char free_text[SIZE_TEXT], needed[SIZE_TEXT], floor[SIZE_TEXT], total[SIZE_TEXT], of[240] = "";
+    const char *advice = start->floor_place == NULL ? "give a lower --floor or another --dir"
+                                                    : "give another --dir, or ask the admin for another rule";
+    if (start->floor_place != NULL)
+        snprintf(of, sizeof of, " (%.220s)", start->floor_place);
+    if (!has_floor && start->floor_place == NULL && strcmp(start->type, "tmpfs") == 0 &&
+        start->total_bytes < small_tmpfs_bytes)
         return error_set(
             err, ERROR_SPACE,
             "%s is a tmpfs of %s: a dump fills that in a second; give another --dir, or say what must stay "
@@ -58,18 +64,69 @@ static enum error_code refuse_floor(const struct space_start *start, bool has_fl
             start->directory, size_text(start->total_bytes, total));
     if (start->floor_bytes > start->total_bytes)
         return error_set(err, ERROR_SPACE,
-                         "the floor %s is larger than the whole filesystem of %s (%s, %s of it free); give a lower "
-                         "--floor or another --dir",
-                         size_text(start->floor_bytes, floor), start->directory, size_text(start->total_bytes, total),
-                         size_text(start->free_bytes, free_text));
+                         "the floor %s%s is larger than the whole filesystem of %s (%s, %s of it free); %s",
+                         size_text(start->floor_bytes, floor), of, start->directory,
+                         size_text(start->total_bytes, total), size_text(start->free_bytes, free_text), advice);
     if (start->free_bytes < space_start_level(start->floor_bytes))
         return error_set(err, ERROR_SPACE,
-                         "%s has %s free, and a run with floor %s starts from %s on (floor + a quarter); make room, "
-                         "give another --dir or a lower --floor",
+                         "%s has %s free, and a run with floor %s%s starts from %s on (floor + a quarter); make room, "
+                         "%s",
                          start->directory, size_text(start->free_bytes, free_text),
-                         size_text(start->floor_bytes, floor),
-                         size_text(space_start_level(start->floor_bytes), needed));
+                         size_text(start->floor_bytes, floor), of,
+                         size_text(space_start_level(start->floor_bytes), needed), advice);
     return ERROR_NONE;
+}
+
+/* ---- the admin's rules ---- */
+
+static enum error_code refuse_lower(const struct space_start *start, const struct space_rule *rule, uint64_t least,
+                                    struct error *err)
+{
+    char floor[SIZE_TEXT], needed[SIZE_TEXT];
+    return error_set(
+        err, ERROR_FORBIDDEN,
+        "floor %s was asked for, and %s wants %s to stay free on the filesystem of %s; leave --floor out, or give more",
+        size_text(start->floor_bytes, floor), rule->floor_place, size_text(least, needed), start->directory);
+}
+
+static enum error_code raise_floor(struct space_start *start, bool asked, struct error *err)
+{
+    char floor[SIZE_TEXT], before[SIZE_TEXT];
+    uint64_t chosen = start->floor_bytes;
+    enum error_code code = ERROR_NONE;
+    for (size_t i = 0; i < sizeof start->rules / sizeof start->rules[0]; i++) {
+        const struct space_rule *rule = &start->rules[i];
+        uint64_t least = rule->floor.value > 0 ? size_bytes(&rule->floor, start->total_bytes) : 0;
+        if (asked && least > chosen && code == ERROR_NONE)
+            code = refuse_lower(start, rule, least, err);
+        if (least > start->floor_bytes) {
+            start->floor_bytes = least;
+            start->floor_place = rule->floor_place;
+        }
+        if (rule->floor.value > 0 && start->inodes_counted) {
+            uint64_t inodes = space_floor_inodes(&rule->floor, start->total_inodes);
+            start->floor_inodes = inodes > start->floor_inodes ? inodes : start->floor_inodes;
+        }
+    }
+    if (start->floor_place != NULL)
+        snprintf(start->raised[0], sizeof start->raised[0], "floor %s: %.220s; without it %s",
+                 size_text(start->floor_bytes, floor), start->floor_place, size_text(chosen, before));
+    return code;
+}
+
+static void raise_rate(struct space_start *start)
+{
+    char rate[SIZE_TEXT], before[SIZE_TEXT];
+    uint64_t chosen = start->worst_rate_bytes_per_s;
+    const char *place = NULL;
+    for (size_t i = 0; i < sizeof start->rules / sizeof start->rules[0]; i++)
+        if (start->rules[i].worst_rate_bytes_per_s > start->worst_rate_bytes_per_s) {
+            start->worst_rate_bytes_per_s = start->rules[i].worst_rate_bytes_per_s;
+            place = start->rules[i].rate_place;
+        }
+    if (place != NULL)
+        snprintf(start->raised[1], sizeof start->raised[1], "worst rate %s/s: %.220s; without it %s/s",
+                 size_text(start->worst_rate_bytes_per_s, rate), place, size_text(chosen, before));
 }
 
 static enum error_code refuse_soft(const struct space_start *start, bool has_soft, struct error *err)
@@ -78,8 +135,9 @@ static enum error_code refuse_soft(const struct space_start *start, bool has_sof
     if (start->soft_bytes < start->floor_bytes)
         return error_set(err, ERROR_SETTINGS,
                          "--soft %s is below the floor %s: dumping would be switched off after the run was killed; "
-                         "give a higher --soft or a lower --floor",
-                         size_text(start->soft_bytes, soft), size_text(start->floor_bytes, floor));
+                         "give a higher --soft%s",
+                         size_text(start->soft_bytes, soft), size_text(start->floor_bytes, floor),
+                         start->floor_place == NULL ? " or a lower --floor" : "");
     if (has_soft && start->soft_bytes >= start->free_bytes)
         return error_set(err, ERROR_SPACE,
                          "%s has %s free, and --soft %s switches dumping off at that: no dump could begin; make room, "
@@ -101,10 +159,12 @@ enum error_code space_start_check(struct space_start *start, const struct settin
     start->floor_bytes =
         floor->value > 0 ? size_bytes(floor, start->total_bytes) : space_default_floor(start->total_bytes);
     start->floor_inodes = start->inodes_counted ? space_floor_inodes(floor, start->total_inodes) : 0;
+    enum error_code forbidden = raise_floor(start, settings->given[SETTINGS_FLOOR], err);
+    raise_rate(start);
     start->soft_bytes = soft->value > 0 ? size_bytes(soft, start->total_bytes)
                                         : space_default_soft(start->floor_bytes, start->free_bytes);
     start->warn_bytes = space_warn_level(start->floor_bytes, start->soft_bytes, start->free_bytes);
-    enum error_code code = refuse_floor(start, floor->value > 0, err);
+    enum error_code code = forbidden != ERROR_NONE ? forbidden : refuse_floor(start, floor->value > 0, err);
     if (code == ERROR_NONE)
         code = refuse_soft(start, soft->value > 0, err);
     if (code != ERROR_NONE)

@@ -8,6 +8,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What the admin wants of that filesystem, whatever the settings say. */
+struct space_rule {
+    struct size floor;               /* value 0: nothing */
+    const char *floor_place;         /* "[limits] of FILE", for messages; borrowed, as the next one */
+    uint64_t worst_rate_bytes_per_s; /* 0: nothing */
+    const char *rate_place;
+};
+
 struct space_start {
     /* given */
     const char *directory; /* of the dumps, for messages; borrowed, as the next one */
@@ -16,14 +24,18 @@ struct space_start {
     uint64_t total_bytes, free_bytes;
     bool inodes_counted;
     uint64_t total_inodes, free_inodes;
+    struct space_rule rules[2]; /* the stricter counts */
+    /* worked out; without space_start_check, given */
     uint64_t worst_rate_bytes_per_s;
-    /* worked out */
     uint64_t floor_bytes, soft_bytes, warn_bytes;
-    uint64_t floor_inodes; /* 0 where they are not counted */
+    uint64_t floor_inodes;   /* 0 where they are not counted */
+    const char *floor_place; /* of the rule that made the floor what it is; NULL: no rule did */
+    char raised[2][320];     /* what a rule has raised, for people; "" nothing */
 };
 
-/* Works out the levels from the settings, and refuses what cannot begin: ERROR_SPACE or ERROR_SETTINGS, with the
- * numbers and, after the last "; ", what to do. The levels are written in any case where the filesystem is measurable.
+/* Works out the levels from the settings and the rules, and refuses what cannot begin: ERROR_SPACE, ERROR_SETTINGS, or
+ * ERROR_FORBIDDEN where the user asked for a floor below that of a rule (a default is raised), with the numbers and,
+ * after the last "; ", what to do. The levels are written in any case where the filesystem is measurable.
  */
 enum error_code space_start_check(struct space_start *start, const struct settings *settings, struct error *err);
 

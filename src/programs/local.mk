@@ -17,4 +17,4 @@ kldump_run_LDADD = libloop.a libsglang.a libhttp.a libsys.a libjson.a libcore.a 
 sbin_PROGRAMS += kldumpd
 kldumpd_SOURCES = src/programs/kldumpd.c
 kldumpd_LDADD = libloop.a libsys.a libjson.a libcore.a libconf.a libbase.a \
-    $(UV_LIBS) $(SYSTEMD_LIBS) $(CJSON_LIBS) -lm
+    $(UV_LIBS) $(SYSTEMD_LIBS) $(CJSON_LIBS) $(INIH_LIBS) -lm

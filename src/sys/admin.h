@@ -4,7 +4,9 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/list.h"
 #include "conf/rules.h"
+#include "core/space_start.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +20,8 @@ struct admin {
     size_t user_count;
     gid_t *groups, *admin_groups;
     size_t group_count, admin_group_count;
-    dev_t device[RULES_FILESYSTEMS_MAX]; /* of rules.filesystem[i].path; 0: not there now */
+    dev_t device[RULES_FILESYSTEMS_MAX]; /* of rules.filesystem[i].path as it was when it was loaded; 0: not there */
+    struct list places;                  /* "[filesystem /data] of FILE" for each of those, then "[limits] of FILE" */
 };
 
 /* Of one user: his real ids and all his groups, as the kernel tells them. */
@@ -32,10 +35,14 @@ struct admin_user {
 /* SYSCONFDIR/kldump/kldumpd.conf. */
 const char *admin_path(void);
 
-/* Reads `path`; a missing file is no error when `path` is NULL, which means admin_path(). ERROR_FORBIDDEN: the file, or
- * one of its folders, can be written by others than root (for a user's own daemon: and that user). ERROR_BAD_VALUE: all
- * faults; a user, or a group other than in admin_groups, that does not exist is one. */
+/* Reads `path`, which must be absolute; a missing file is no error when `path` is NULL, which means admin_path().
+ * ERROR_FORBIDDEN: the file, or one of its folders, belongs to somebody else than root and this process's user, or can
+ * be written by others (a sticky folder like /tmp is none of those). ERROR_BAD_VALUE: all faults; a user, or a group
+ * other than in admin_groups, that does not exist is one. Folders and paths of filesystems are looked at: a folder that
+ * is reached through links counts under both names. */
 enum error_code admin_load(const char *path, struct admin *ret_admin, struct error *err);
+/* The same without looking up users and groups, for a guard: only limits and defaults hold for it. */
+enum error_code admin_load_limits(const char *path, struct admin *ret_admin, struct error *err);
 void admin_fini(struct admin *admin); /* also of a zeroed one */
 
 /* May he use kldumpd at all? ERROR_FORBIDDEN names the rule. Root and admins always may. */
@@ -47,7 +54,9 @@ bool admin_is_admin(const struct admin *admin, const struct admin_user *user);
 enum error_code admin_may_control(const struct admin *admin, const struct admin_user *user, uid_t owner,
                                   const char *owner_name, const char *what, const char *run, struct error *err);
 
-/* The floor that the admin wants on the filesystem `device` of `total_bytes`, in bytes; 0: none. ret_rule (may be
- * NULL): "[filesystem /data] floor = 100G", for messages; owned by admin or constant. */
+/* What the admin wants of the filesystem `device` of `total_bytes`; the stricter where several sections name it. */
+void admin_space_rule(const struct admin *admin, dev_t device, uint64_t total_bytes, struct space_rule *ret_rule);
+/* The floor of it in bytes; 0: none. ret_rule (may be NULL): "[filesystem /data] of FILE", for messages; owned by
+ * admin; NULL where there is none. */
 uint64_t admin_floor_bytes(const struct admin *admin, dev_t device, uint64_t total_bytes, const char **ret_rule);
-uint64_t admin_worst_rate(const struct admin *admin, dev_t device);
+uint64_t admin_worst_rate(const struct admin *admin, dev_t device); /* 0: none */

@@ -2,6 +2,9 @@
 noinst_LIBRARIES += libsys.a
 libsys_a_CPPFLAGS = $(AM_CPPFLAGS) $(SYSTEMD_CFLAGS)
 libsys_a_SOURCES = \
+    src/sys/admin.c src/sys/admin.h \
+    src/sys/admin_names.c src/sys/admin_names.h \
+    src/sys/admin_set.c src/sys/admin_set.h \
     src/sys/audit_json.c src/sys/audit_json.h \
     src/sys/cgroup.c src/sys/cgroup.h \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \

@@ -105,9 +105,89 @@ static void test_kill_that_was_rehearsed(void **state)
     assert_non_null(strstr(err.message, "the kill level 28.0 GiB is above the 26.0 GiB that are free"));
 }
 
+/* The admin's: a default is raised and told, what the user asked for is refused; a higher one stays. */
+static void test_rules(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *floor;
+        bool given;
+        enum error_code code;
+        uint64_t floor_gib, floor_inodes;
+        const char *raised, *message;
+    } rows[] = {
+        {NULL, false, ERROR_NONE, 200, 200000, "floor 200.0 GiB: [limits] of /k; without it 50.0 GiB", ""},
+        {"60G", false, ERROR_NONE, 200, 200000, "floor 200.0 GiB: [limits] of /k; without it 60.0 GiB", ""},
+        {"201G", true, ERROR_NONE, 201, 200000, "", ""},
+        {"200G", true, ERROR_NONE, 200, 200000, "", ""},
+        {"25%", true, ERROR_NONE, 250, 250000, "", ""},
+        {"199G", true, ERROR_FORBIDDEN, 200, 200000, "floor 200.0 GiB: [limits] of /k; without it 199.0 GiB",
+         "floor 199.0 GiB was asked for, and [limits] of /k wants 200.0 GiB to stay free on the filesystem of /dumps; "
+         "leave --floor out, or give more"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct error err = ERROR_INIT;
+        struct settings settings = {.worst_rate_bytes_per_s = WORST_RATE};
+        settings.given[SETTINGS_FLOOR] = rows[i].given;
+        if (rows[i].floor != NULL)
+            assert_int_equal(size_parse("--floor", rows[i].floor, true, &settings.floor, &err), ERROR_NONE);
+        struct space_start start = {
+            .directory = "/dumps",
+            .type = "ext4",
+            .measurable = true,
+            .total_bytes = 1000 * gib,
+            .free_bytes = 900 * gib,
+            .inodes_counted = true,
+            .total_inodes = 1000000,
+            .free_inodes = 900000,
+            .rules = {{{false, 100 * gib}, "[limits] of /etc", 2 * (uint64_t)WORST_RATE, "[limits] of /etc"},
+                      {{true, 20000}, "[limits] of /k", WORST_RATE, "[limits] of /k"}}};
+        assert_int_equal(space_start_check(&start, &settings, &err), rows[i].code);
+        assert_string_equal(err.message, rows[i].message);
+        assert_int_equal(start.floor_bytes, rows[i].floor_gib * gib);
+        assert_int_equal(start.floor_inodes, rows[i].floor_inodes);
+        assert_string_equal(start.raised[0], rows[i].raised);
+        assert_string_equal(start.raised[1], "worst rate 2.0 GiB/s: [limits] of /etc; without it 1.0 GiB/s");
+        assert_true(start.worst_rate_bytes_per_s == 2 * (uint64_t)WORST_RATE);
+    }
+}
+
+/* Where there is no room for the admin's floor, no lower one is advised. */
+static void test_rule_without_room(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t total_gib, free_gib, soft_gib;
+        const char *message;
+    } rows[] = {
+        {90, 80, 0,
+         "the floor 100.0 GiB ([limits] of /k) is larger than the whole filesystem of /dumps (90.0 GiB, 80.0 GiB of it "
+         "free); give another --dir, or ask the admin for another rule"},
+        {1000, 110, 0,
+         "/dumps has 110.0 GiB free, and a run with floor 100.0 GiB ([limits] of /k) starts from 125.0 GiB on (floor + "
+         "a quarter); make room, give another --dir, or ask the admin for another rule"},
+        {1000, 900, 99,
+         "--soft 99.0 GiB is below the floor 100.0 GiB: dumping would be switched off after the run was killed; give a "
+         "higher --soft"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct error err = ERROR_INIT;
+        struct settings settings = {.worst_rate_bytes_per_s = WORST_RATE, .soft = {false, rows[i].soft_gib * gib}};
+        struct space_start start = {.directory = "/dumps",
+                                    .type = "ext4",
+                                    .measurable = true,
+                                    .total_bytes = rows[i].total_gib * gib,
+                                    .free_bytes = rows[i].free_gib * gib,
+                                    .rules = {{{false, 100 * gib}, "[limits] of /k", 0, NULL}}};
+        assert_int_not_equal(space_start_check(&start, &settings, &err), ERROR_NONE);
+        assert_string_equal(err.message, rows[i].message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_cannot_begin), cmocka_unit_test(test_levels),
-                                       cmocka_unit_test(test_kill_that_was_rehearsed)};
+                                       cmocka_unit_test(test_kill_that_was_rehearsed), cmocka_unit_test(test_rules),
+                                       cmocka_unit_test(test_rule_without_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
