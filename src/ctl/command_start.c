@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { START_MS = 60000, LAST_LINES = 15 };
@@ -39,6 +40,9 @@ static struct json *make_parameters(int argc, char **argv, const char *directory
         if (text_is_utf8(*e, strlen(*e))) /* JSON can carry no other */
             json_append_string(environment, *e);
     json_set_string(parameters, "directory", directory);
+    mode_t mask = umask(077);
+    umask(mask);
+    json_set_u64(parameters, "umask", mask);
     return parameters;
 }
 

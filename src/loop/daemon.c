@@ -110,7 +110,7 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
     /* before anything is started that would inherit them */
     enum error_code code = systemd_take_sockets(&descriptor, &daemon->register_fd, err);
     if (code == ERROR_NONE)
-        code = runtime_directory(RUNTIME_MAKE, &daemon->runtime, err);
+        code = runtime_directory(daemon->serves_all ? RUNTIME_SYSTEM : RUNTIME_MAKE, &daemon->runtime, err);
     if (code == ERROR_NONE)
         code = take_lock(daemon, err);
     daemon_runs_begin(daemon);
@@ -144,7 +144,8 @@ int daemon_main(void)
     file_open_standard();
     raise_limit();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGHUP, SIG_IGN); /* until we listen for it: the terminal's end is no reason to go */
+    signal(SIGCHLD, SIG_DFL); /* ignored, it would take away how our guards ended */
+    signal(SIGHUP, SIG_IGN);  /* until we listen for it: the terminal's end is no reason to go */
     int failure = uv_loop_init(&daemon.loop);
     if (failure != 0) {
         fprintf(stderr, "kldumpd: no event loop: %s\n", uv_strerror(failure));

@@ -74,6 +74,7 @@ bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *of
 /* daemon_start.c: the method `start`. */
 void daemon_start_request(struct control_request *request, void *user);
 void daemon_start_end(struct daemon *daemon); /* answers who waits; the guards go on */
+bool daemon_start_is_under_way(const struct daemon *daemon, const char *name); /* a start not answered yet */
 
 /* daemon_find.c: which run a request means. Reads a tmpfs; follows nothing that a user has made. */
 struct daemon_found {

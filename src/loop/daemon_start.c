@@ -1,57 +1,85 @@
-/* Happy path: the plan is written into a memfd, kldump-run spawned with it as standard input in a session of its own;
- * its first line of output names the run; that is the answer. The pipe is closed then, and the process handle kept
- * until the guard ends, only to reap it.
+/* Happy path: the plan is made (daemon_plan.c) and kldump-run started for the calling user with it as standard input
+ * (sys/launch.h), on libuv's pool since systemd may take a while; our own record is written; its first line of output
+ * names the run; that is the answer. The pipe is closed then.
  *
- * Its line is an error: passed on with its code and message.
+ * It cannot be started: the error of launch_start, unless the guard came far enough to say a better one.
+ * Its line is an error: passed on with its code and message; record and folder are as before.
  * It ends without a line, writes something else: error internal, with its exit status.
  * No line within LINE_MS: KILL (its keeper, if there is one, kills the rest), error internal.
  * The client goes before the answer: the run is started all the same; `list` shows it.
- * The daemon ends: the client is told to look at `list` later; the guard goes on, and may find nobody who reads.
- *
- * The client's environment travels in the memfd alone: what stands in a process's own environment or arguments, other
- * programs can read. */
+ * The daemon ends: the client is told to look at `list` later; the guard goes on, and may find nobody who reads. A
+ * launch under way is waited for, so that the run is in our records. */
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "json/json.h"
+#include "loop/clock.h"
+#include "loop/daemon_plan.h"
 #include "loop/daemon_private.h"
+#include "sys/cgroup_run.h"
+#include "sys/launch.h"
 #include "sys/sibling.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINE_MS = 55000, EXIT_MS = 2000, LINE_MAX_BYTES = 16 * 1024 };
+enum { LINE_MS = 55000, EXIT_MS = 2000, LINE_MAX_BYTES = 16 * 1024, CLEAR_MS = 250, CLEAR_TIMES = 240 };
 
 struct daemon_start {
     struct daemon_start *next, **link;
     struct daemon *daemon;
-    uv_process_t process;
+    uv_work_t work;
     uv_pipe_t pipe;
     uv_timer_t timer;
+    uv_poll_t poll; /* of pidfd */
     unsigned handles;
-    bool closing, exited;
-    int64_t exit_status;
-    int exit_signal;
+    bool polls, exited;
+    siginfo_t status;                /* of its exit; si_code 0: not known */
     struct control_request *request; /* NULL once it is answered */
     struct buffer line;
+    struct error problem; /* of the launch */
+    unsigned clears;
+
+    /* for the worker */
+    struct daemon_plan plan;
+    struct launch_user user;
+    struct launch_request launch;
+    struct launch_result result; /* its pidfd is ours, to poll */
+    struct list arguments, environment;
+    char *program;
+    gid_t *groups;
+    int output_fds[2];
     char room[4096];
 };
 
-static void on_closed(uv_handle_t *handle)
+static void free_start(struct daemon_start *start)
 {
-    struct daemon_start *start = handle->data;
-    if (--start->handles > 0)
-        return;
     *start->link = start->next;
     if (start->next != NULL)
         start->next->link = start->link;
     buffer_fini(&start->line);
+    daemon_plan_fini(&start->plan);
+    list_fini(&start->arguments);
+    list_fini(&start->environment);
+    free(start->program);
+    free(start->groups);
+    if (start->result.pidfd >= 0)
+        close(start->result.pidfd);
     free(start);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct daemon_start *start = handle->data;
+    if (--start->handles == 0)
+        free_start(start);
 }
 
 static void close_one(uv_handle_t *handle)
@@ -60,13 +88,38 @@ static void close_one(uv_handle_t *handle)
         uv_close(handle, on_closed);
 }
 
+/* ---- after the guard ---- */
+
+/* The keeper has a last look when the guard is gone; then its cgroup is empty, and can be removed. */
+static void on_clear(uv_timer_t *timer)
+{
+    struct daemon_start *start = timer->data;
+    const struct launch_result *result = &start->result;
+    cgroup_run_clear();
+    if (++start->clears >= CLEAR_TIMES || cgroup_run_inode(result->cgroup) != result->cgroup_inode)
+        close_one((uv_handle_t *)timer);
+}
+
+/* The answer was given, and the guard has ended. */
+static void end(struct daemon_start *start)
+{
+    bool has_cgroup = start->result.unit[0] == '\0' && start->result.cgroup[0] != '\0';
+    if (start->polls)
+        close_one((uv_handle_t *)&start->poll);
+    start->polls = false;
+    if (has_cgroup && !start->daemon->ending && !uv_is_closing((uv_handle_t *)&start->timer))
+        uv_timer_start(&start->timer, on_clear, 0, CLEAR_MS);
+    else
+        close_one((uv_handle_t *)&start->timer);
+}
+
 /* The answer was given: only the end of the process is waited for. */
 static void stop_listening(struct daemon_start *start)
 {
     close_one((uv_handle_t *)&start->pipe);
-    close_one((uv_handle_t *)&start->timer);
+    uv_timer_stop(&start->timer);
     if (start->exited)
-        close_one((uv_handle_t *)&start->process);
+        end(start);
 }
 
 static void fail(struct daemon_start *start, const struct error *err)
@@ -78,6 +131,13 @@ static void fail(struct daemon_start *start, const struct error *err)
     stop_listening(start);
 }
 
+/* Nothing of it lives, nothing of it shall stay. */
+static void refuse(struct daemon_start *start, const struct error *err)
+{
+    daemon_plan_undo(start->daemon, &start->plan);
+    fail(start, err);
+}
+
 /* ---- what the guard says ---- */
 
 static void take_line(struct daemon_start *start, size_t length)
@@ -86,7 +146,8 @@ static void take_line(struct daemon_start *start, size_t length)
     struct json *json = NULL;
     const char *name = NULL, *error = NULL, *message = NULL;
     enum error_code code = json_parse(start->line.data, length, LINE_MAX_BYTES, JSON_DEPTH, &json, &err);
-    if (code == ERROR_NONE && json_get_string(json, "run", &name, NULL) == ERROR_NONE && text_is_name(name)) {
+    if (code == ERROR_NONE && json_get_string(json, "run", &name, NULL) == ERROR_NONE &&
+        strcmp(name, start->plan.name) == 0) {
         struct control_request *request = start->request;
         struct json *result = json_object();
         json_set_string(result, "run", name);
@@ -97,7 +158,7 @@ static void take_line(struct daemon_start *start, size_t length)
     } else if (code == ERROR_NONE && json_get_string(json, "error", &error, NULL) == ERROR_NONE &&
                json_get_string(json, "message", &message, NULL) == ERROR_NONE) {
         error_set(&err, error_from_name(error), "%s", message);
-        fail(start, &err);
+        refuse(start, &err);
     } else {
         char shown[120];
         error_set(&err, ERROR_INTERNAL, "kldump-run said something that is no answer: %s",
@@ -110,13 +171,21 @@ static void take_line(struct daemon_start *start, size_t length)
 static void fail_silent(struct daemon_start *start)
 {
     struct error err = ERROR_INIT;
-    if (!start->exited)
+    const siginfo_t *status = &start->status;
+    if (start->problem.code != ERROR_NONE)
+        err = start->problem;
+    else if (!start->exited)
         error_set(&err, ERROR_INTERNAL, "kldump-run closed its output without a word and still runs");
-    else if (start->exit_signal != 0)
-        error_set(&err, ERROR_INTERNAL, "kldump-run was ended by signal %d without a word", start->exit_signal);
+    else if (status->si_code == CLD_EXITED)
+        error_set(&err, ERROR_INTERNAL, "kldump-run ended with status %d without a word", status->si_status);
+    else if (status->si_code != 0)
+        error_set(&err, ERROR_INTERNAL, "kldump-run was ended by signal %d without a word", status->si_status);
     else
-        error_set(&err, ERROR_INTERNAL, "kldump-run ended with status %d without a word", (int)start->exit_status);
-    fail(start, &err);
+        error_set(&err, ERROR_INTERNAL, "kldump-run ended without a word");
+    if (start->exited)
+        refuse(start, &err);
+    else
+        fail(start, &err);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -129,7 +198,7 @@ static void on_timer(uv_timer_t *timer)
         fail_silent(start);
         return;
     }
-    uv_process_kill(&start->process, SIGKILL);
+    syscall(SYS_pidfd_send_signal, start->result.pidfd, SIGKILL, NULL, 0);
     error_set(&err, ERROR_INTERNAL, "kldump-run did not get as far as starting the server within %d s; it was killed",
               LINE_MS / 1000);
     fail(start, &err);
@@ -163,149 +232,181 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
         take_line(start, start->line.length);
 }
 
-static void on_exited(uv_process_t *process, int64_t status, int signal_number)
+static void on_exited(struct daemon_start *start)
 {
-    struct daemon_start *start = process->data;
     start->exited = true;
-    start->exit_status = status;
-    start->exit_signal = signal_number;
     daemon_tell(start->daemon);
     if (start->request == NULL)
-        close_one((uv_handle_t *)process);
+        end(start);
     else if (uv_is_closing((uv_handle_t *)&start->pipe))
         fail_silent(start);
     else /* what it wrote last is still in the pipe */
         uv_timer_start(&start->timer, on_timer, EXIT_MS, 0);
 }
 
-/* ---- spawning ---- */
+/* The pidfd of a guard that we spawned, or systemd. */
+static void on_pidfd(uv_poll_t *poll, int failure, int events)
+{
+    (void)failure;
+    (void)events;
+    struct daemon_start *start = poll->data;
+    uv_poll_stop(poll);
+    if (waitid(P_PIDFD, (id_t)start->result.pidfd, &start->status, WEXITED | WNOHANG) != 0)
+        start->status.si_code = 0; /* no child of ours */
+    on_exited(start);
+}
 
-/* Nothing of the daemon's own that a run should not see: no NOTIFY_SOCKET, no LISTEN_FDS, no secrets. */
+/* ---- launching ---- */
+
+/* Nothing of the user's: that is in the plan, for the server alone. Nothing of the daemon's own that a run should not
+ * see either: no NOTIFY_SOCKET, no LISTEN_FDS. */
 static void make_environment(const struct daemon *daemon, struct list *ret_environment)
 {
-    static const char *const kept[] = {"PATH", "HOME", "XDG_RUNTIME_DIR", "LANG"};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++)
+    static const char *const kept[] = {"PATH", "LANG", "HOME", "XDG_RUNTIME_DIR"};
+    enum { FOR_ALL = 2 }; /* the others are of the user, and the daemon's own user is the only one, unless it is root */
+    for (size_t i = 0; i < (daemon->serves_all ? (size_t)FOR_ALL : sizeof kept / sizeof kept[0]); i++)
         if (getenv(kept[i]) != NULL)
             list_environment_set(ret_environment, kept[i], getenv(kept[i]));
     list_environment_set(ret_environment, "KLDUMP_RUNTIME_DIR", daemon->runtime);
 }
 
-static enum error_code write_plan(const struct json *plan, int *ret_fd, struct error *err)
+static void launch(uv_work_t *work)
 {
-    struct buffer text;
-    int fd = memfd_create("kldump-plan", MFD_CLOEXEC);
-    if (fd < 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "the plan");
-    buffer_init(&text);
-    json_print(plan, &text);
-    size_t done = 0;
-    ssize_t count = 0;
-    while (done < text.length && (count = write(fd, text.data + done, text.length - done)) > 0)
-        done += (size_t)count;
-    int system = errno;
-    bool whole = done == text.length && lseek(fd, 0, SEEK_SET) == 0;
-    explicit_bzero(text.data, text.length);
-    buffer_fini(&text);
-    if (!whole) {
-        close(fd);
-        return error_set_errno(err, ERROR_SYSTEM, system, "the plan");
+    struct daemon_start *start = work->data;
+    struct launch_result result;
+    if (launch_start(&start->launch, &result, &start->problem) == ERROR_NONE)
+        start->result = result;
+}
+
+static void keep(struct daemon_start *start)
+{
+    struct daemon_owned owned = {.uid = start->user.uid,
+                                 .launched = memory_new(sizeof *owned.launched),
+                                 .started_unix_ms = (uint64_t)clock_wall_ms()};
+    const char *owner = daemon_names_find(start->daemon, owned.uid);
+    text_copy(owned.name, sizeof owned.name, start->plan.name);
+    if (owner != NULL)
+        text_copy(owned.owner, sizeof owned.owner, owner);
+    else
+        snprintf(owned.owner, sizeof owned.owner, "uid %u", (unsigned)owned.uid);
+    *owned.launched = start->result;
+    owned.launched->pidfd = fcntl(start->result.pidfd, F_DUPFD_CLOEXEC, 0);
+    daemon_keep_started(start->daemon, &owned);
+}
+
+static void launched(uv_work_t *work, int status)
+{
+    struct daemon_start *start = work->data;
+    (void)status;
+    close(start->output_fds[1]);
+    close(start->plan.fd);
+    start->plan.fd = -1;
+    int pidfd = start->result.pidfd;
+    if (pidfd >= 0) {
+        keep(start);
+        uv_poll_init(&start->daemon->loop, &start->poll, pidfd);
+        start->poll.data = start;
+        start->handles++;
+        start->polls = true;
+        uv_poll_start(&start->poll, UV_READABLE, on_pidfd);
     }
-    *ret_fd = fd;
-    return ERROR_NONE;
-}
-
-static int spawn(struct daemon_start *start, char *program, int plan_fd)
-{
-    struct list environment = {0};
-    make_environment(start->daemon, &environment);
-    char *arguments[] = {program, (char *)"--plan", NULL};
-    uv_stdio_container_t stdio[] = {
-        {.flags = UV_INHERIT_FD, .data.fd = plan_fd},
-        {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&start->pipe},
-        {.flags = UV_IGNORE}, /* /dev/null */
-    };
-    uv_process_options_t options = {.exit_cb = on_exited,
-                                    .file = program,
-                                    .args = arguments,
-                                    .env = list_vector(&environment),
-                                    .cwd = "/",
-                                    .flags = UV_PROCESS_DETACHED,
-                                    .stdio_count = sizeof stdio / sizeof stdio[0],
-                                    .stdio = stdio};
-    int failure = uv_spawn(&start->daemon->loop, &start->process, &options);
-    list_fini(&environment);
-    return failure;
-}
-
-static void begin(struct daemon *daemon, struct control_request *request, char *program, int plan_fd)
-{
-    struct daemon_start *start = memory_new(sizeof *start);
-    start->daemon = daemon;
-    start->request = request;
-    start->next = daemon->starts;
-    start->link = &daemon->starts;
-    if (start->next != NULL)
-        start->next->link = &start->next;
-    daemon->starts = start;
-    buffer_init(&start->line);
-    uv_pipe_init(&daemon->loop, &start->pipe, 0);
-    uv_timer_init(&daemon->loop, &start->timer);
-    start->process.data = start->pipe.data = start->timer.data = start;
-    start->handles = 3;
-    int failure = spawn(start, program, plan_fd);
-    if (failure != 0) {
-        struct error err = ERROR_INIT;
-        error_set_errno(&err, ERROR_SYSTEM, -failure, "cannot start %s", program);
-        start->exited = true; /* it never was, but its handle is owed a close */
-        fail(start, &err);
+    start->exited = pidfd < 0;
+    if (start->request == NULL) { /* the daemon is ending */
+        stop_listening(start);
+        if (start->polls)
+            end(start);
         return;
     }
     uv_read_start((uv_stream_t *)&start->pipe, on_alloc, on_read);
-    uv_timer_start(&start->timer, on_timer, LINE_MS, 0);
+    uv_timer_start(&start->timer, on_timer, start->exited ? EXIT_MS : LINE_MS, 0);
+}
+
+static enum error_code prepare_user(struct daemon_start *start, struct error *err)
+{
+    const struct control_request *request = start->request;
+    struct launch_user *user = &start->user;
+    bool all = start->daemon->serves_all;
+    user->uid = all ? request->uid : geteuid();
+    user->gid = all ? request->gid : getegid();
+    user->group_count = all ? request->group_count : 0;
+    start->groups = memory_new((user->group_count + 1) * sizeof *start->groups);
+    if (user->group_count > 0)
+        memcpy(start->groups, request->groups, user->group_count * sizeof *start->groups);
+    user->groups = start->groups;
+    enum error_code code = launch_read_limits(request->pid, request->uid, user->limit, err);
+    if (code != ERROR_NONE && !all) /* root asks our own daemon: whose limits we may not see */
+        code = launch_read_limits(getpid(), geteuid(), user->limit, err);
+    return code;
+}
+
+static enum error_code prepare(struct daemon_start *start, struct error *err)
+{
+    struct daemon *daemon = start->daemon;
+    start->program = sibling_path("kldump-run");
+    if (start->program == NULL)
+        return error_set(err, ERROR_INTERNAL, "kldump-run is neither beside kldumpd nor installed in %s",
+                         KLDUMP_LIBEXECDIR);
+    enum error_code code = prepare_user(start, err);
+    if (code == ERROR_NONE && pipe2(start->output_fds, O_CLOEXEC) != 0)
+        code = error_set_errno(err, ERROR_SYSTEM, errno, "a pipe for the start of a run");
+    if (code != ERROR_NONE)
+        return code;
+    code = daemon_plan_make(daemon, start->request, start->user.uid, start->user.gid, &start->plan, err);
+    if (code != ERROR_NONE) {
+        close(start->output_fds[0]);
+        close(start->output_fds[1]);
+        return code;
+    }
+    list_add(&start->arguments, start->program);
+    list_add(&start->arguments, "--plan");
+    make_environment(daemon, &start->environment);
+    start->launch = (struct launch_request){.way = launch_way(),
+                                            .name = start->plan.name,
+                                            .user = &start->user,
+                                            .program = start->program,
+                                            .arguments = list_vector(&start->arguments),
+                                            .environment = list_vector(&start->environment),
+                                            .input_fd = start->plan.fd,
+                                            .output_fd = start->output_fds[1]};
+    return ERROR_NONE;
 }
 
 /* ---- the request ---- */
 
-static enum error_code check(const struct json *parameters, struct error *err)
+bool daemon_start_is_under_way(const struct daemon *daemon, const char *name)
 {
-    const char *directory;
-    struct list arguments = {0}, environment = {0};
-    enum error_code code = json_get_list(parameters, "arguments", &arguments, err);
-    if (code == ERROR_NONE)
-        code = json_get_list(parameters, "environment", &environment, err);
-    if (code == ERROR_NONE)
-        code = json_get_string(parameters, "directory", &directory, err);
-    if (code == ERROR_NONE && directory[0] != '/')
-        code = error_set(err, ERROR_BAD_VALUE, "directory: expected an absolute path, not \"%.200s\"", directory);
-    for (size_t i = 0; code == ERROR_NONE && i < environment.count; i++)
-        if (strchr(environment.items[i], '=') == NULL || environment.items[i][0] == '=')
-            code = error_set(err, ERROR_BAD_VALUE, "environment.%zu: expected NAME=VALUE", i);
-    list_fini(&arguments);
-    list_fini(&environment);
-    if (code == ERROR_FORMAT)
-        code = err->code = ERROR_BAD_VALUE;
-    return code;
+    for (const struct daemon_start *start = daemon->starts; start != NULL; start = start->next)
+        if (start->request != NULL && strcmp(start->plan.name, name) == 0)
+            return true;
+    return false;
 }
 
 void daemon_start_request(struct control_request *request, void *user)
 {
     struct daemon *daemon = user;
     struct error err = ERROR_INIT;
-    int plan_fd = -1;
-    enum error_code code = check(request->parameters, &err);
-    char *program = sibling_path("kldump-run");
-    if (code == ERROR_NONE && program == NULL)
-        code = error_set(&err, ERROR_INTERNAL, "kldump-run is neither beside kldumpd nor installed in %s",
-                         KLDUMP_LIBEXECDIR);
-    if (code == ERROR_NONE)
-        code = write_plan(request->parameters, &plan_fd, &err);
-    if (code == ERROR_NONE)
-        begin(daemon, request, program, plan_fd);
-    else
+    struct daemon_start *start = memory_new(sizeof *start);
+    start->daemon = daemon;
+    start->request = request;
+    start->plan.fd = start->result.pidfd = -1;
+    start->next = daemon->starts;
+    start->link = &daemon->starts;
+    if (start->next != NULL)
+        start->next->link = &start->next;
+    daemon->starts = start;
+    buffer_init(&start->line);
+    cgroup_run_clear(); /* what runs left whose end another kldumpd saw, or nobody */
+    if (prepare(start, &err) != ERROR_NONE) {
         control_fail(request, &err);
-    if (plan_fd >= 0)
-        close(plan_fd);
-    free(program);
+        free_start(start);
+        return;
+    }
+    uv_pipe_init(&daemon->loop, &start->pipe, 0);
+    uv_timer_init(&daemon->loop, &start->timer);
+    start->pipe.data = start->timer.data = start->work.data = start;
+    start->handles = 2;
+    uv_pipe_open(&start->pipe, start->output_fds[0]);
+    uv_queue_work(&daemon->loop, &start->work, launch, launched);
 }
 
 void daemon_start_end(struct daemon *daemon)
@@ -314,7 +415,14 @@ void daemon_start_end(struct daemon *daemon)
         next = start->next;
         struct error err = ERROR_INIT;
         error_set(&err, ERROR_INTERRUPTED, "kldumpd is ending; the run is still being started: kldumpctl list");
+        struct control_request *request = start->request;
+        start->request = NULL;
+        if (request != NULL)
+            control_fail(request, &err);
+        if (start->plan.fd >= 0) /* the worker has it; `launched` ends the rest */
+            continue;
+        close_one((uv_handle_t *)&start->pipe);
         start->exited = true; /* whoever adopts our children reaps them */
-        fail(start, &err);
+        end(start);
     }
 }

@@ -83,6 +83,7 @@ struct guard_plan {
     char version[64]; /* of the server as its interpreter tells; "" unknown */
     char cookie[33];
     bool no_cgroup; /* KLDUMP_NO_CGROUP: for tests of the keeper alone */
+    char *name;     /* as kldumpd picked it; NULL: not started by it */
     char *working_directory;
     char *directory; /* of the dumps; absolute */
     int directory_fd;
@@ -244,7 +245,7 @@ void guard_check_fini(struct guard *guard);
 enum error_code guard_control_start(struct guard *guard, struct error *err);
 void guard_control_reply(struct guard *guard, const struct run_effect *effect); /* RUN_DO_REPLY */
 void guard_control_changed(struct guard *guard); /* the state or the events have changed: who waits may be answered */
-void guard_control_look(struct guard *guard); /* makes a socket that was removed again */
+void guard_control_look(struct guard *guard);    /* makes a socket that was removed again */
 void guard_control_end(struct guard *guard);     /* answers everybody who still waits */
 
 /* guard_report.c: what is told. */

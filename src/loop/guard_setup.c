@@ -35,6 +35,24 @@ static enum error_code read_standard_input(struct buffer *bytes, struct error *e
     return got < 0 ? error_set_errno(err, ERROR_SYSTEM, errno, "the plan on standard input") : ERROR_NONE;
 }
 
+/* What kldumpd decided: the name, which comes before one in the config file too, and the folder that it made for us. */
+static enum error_code read_place(const struct json *json, struct guard_plan *plan, struct error *err)
+{
+    const char *name, *folder;
+    uint64_t mask;
+    enum error_code code = json_get_string(json, "name", &name, err);
+    if (code == ERROR_NONE)
+        code = json_get_string(json, "folder", &folder, err);
+    if (code == ERROR_NONE)
+        code = json_get_u64(json, "umask", &mask, err);
+    if (code != ERROR_NONE)
+        return code;
+    plan->name = memory_copy(name);
+    plan->run_folder = memory_copy(folder);
+    umask((mode_t)mask & 0777);
+    return ERROR_NONE;
+}
+
 static enum error_code read_plan(struct guard_plan *plan, struct list *arguments, struct error *err)
 {
     struct buffer bytes;
@@ -48,6 +66,8 @@ static enum error_code read_plan(struct guard_plan *plan, struct list *arguments
         code = json_get_list(json, "arguments", arguments, err);
     if (code == ERROR_NONE)
         code = json_get_list(json, "environment", &plan->environment, err);
+    if (code == ERROR_NONE)
+        code = read_place(json, plan, err);
     if (code == ERROR_NONE)
         code = json_get_string(json, "directory", &directory, err);
     if (code == ERROR_NONE) {
@@ -79,6 +99,12 @@ static enum error_code read_settings(struct guard_plan *plan, const struct list 
     if (getrandom(&randomness, sizeof randomness, 0) < 0)
         return error_set_errno(err, ERROR_SYSTEM, errno, "random numbers");
     settings_parse_arguments((int)arguments->count, arguments->items, &given, &rest);
+    if (plan->name != NULL) {
+        free(given.text[SETTINGS_NAME]);
+        free(given.origin[SETTINGS_NAME]);
+        given.text[SETTINGS_NAME] = memory_copy(plan->name);
+        given.origin[SETTINGS_NAME] = memory_copy("--name");
+    }
     const char *path = settings_config_path(&given);
     enum error_code code = ERROR_NONE;
     struct buffer bytes;
@@ -198,9 +224,8 @@ static enum error_code open_dump_folder(struct guard_plan *plan, struct error *e
 /* ---- the runtime folder ---- */
 
 /* The folder of the name; an older run's is taken over once nobody holds its lock. */
-static enum error_code take_run_folder(struct guard_plan *plan, const char *runtime, struct error *err)
+static enum error_code take_run_folder(struct guard_plan *plan, struct error *err)
 {
-    plan->run_folder = runtime_run_folder(runtime, plan->settings.name);
     enum error_code code = file_make_private_folder(plan->run_folder, err);
     if (code != ERROR_NONE)
         return code;
@@ -229,10 +254,14 @@ static enum error_code clear_run_folder(struct guard_plan *plan, struct error *e
 static enum error_code open_run_folder(struct guard_plan *plan, struct error *err)
 {
     char *runtime = NULL;
-    enum error_code code = runtime_directory(RUNTIME_MAKE, &runtime, err);
-    if (code == ERROR_NONE)
-        code = take_run_folder(plan, runtime, err);
+    enum error_code code = ERROR_NONE;
+    if (plan->run_folder == NULL)
+        code = runtime_directory(RUNTIME_MAKE, &runtime, err);
+    if (runtime != NULL)
+        plan->run_folder = runtime_run_folder(runtime, plan->settings.name);
     free(runtime);
+    if (code == ERROR_NONE)
+        code = take_run_folder(plan, err);
     if (code != ERROR_NONE)
         return code;
     plan->control_path = memory_format("%s/control", plan->run_folder);
@@ -329,9 +358,9 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
 
 void guard_plan_fini(struct guard_plan *plan)
 {
-    char **const texts[] = {&plan->working_directory, &plan->directory,   &plan->run_folder,
-                            &plan->control_path,      &plan->record_path, &plan->log_path,
-                            &plan->temporary,         &plan->copy_path,   &plan->check_program};
+    char **const texts[] = {&plan->name,         &plan->working_directory, &plan->directory, &plan->run_folder,
+                            &plan->control_path, &plan->record_path,       &plan->log_path,  &plan->temporary,
+                            &plan->copy_path,    &plan->check_program};
     struct list *const lists[] = {&plan->given, &plan->argv, &plan->environment, &plan->notes};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         free(*texts[i]);

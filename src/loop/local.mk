@@ -16,6 +16,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_keep.c \
     src/loop/daemon_owned.c \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \
+    src/loop/daemon_plan.c src/loop/daemon_plan.h \
     src/loop/daemon_relay.c \
     src/loop/daemon_runs.c \
     src/loop/daemon_service.c \

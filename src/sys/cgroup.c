@@ -138,6 +138,18 @@ static bool cgroup_of(pid_t pid, char *ret_path, size_t size)
     return found;
 }
 
+bool cgroup_own(char *ret_path, size_t size, char *ret_mount, size_t mount_size)
+{
+    char root[CGROUP_PATH], point[CGROUP_PATH];
+    char *mountinfo = cgroup_read_proc("/proc/self/mountinfo");
+    bool found = mountinfo && cgroup_find_mount(mountinfo, root, point, sizeof root) && strlen(point) < mount_size &&
+                 cgroup_of(0, ret_path, size);
+    free(mountinfo);
+    if (found)
+        text_copy(ret_mount, mount_size, point);
+    return found;
+}
+
 /* systemd marks the cgroups that it leaves to others, but an older one only in a way that root alone can see. A folder
  * of the system's hierarchy that belongs to an ordinary user was given to that user; below user@UID.service all folders
  * do, and it means nothing. */
@@ -322,7 +334,8 @@ void cgroup_clear_left(struct list *ret_told)
         return;
     const struct dirent *entry;
     while ((entry = readdir(folder)) != NULL) {
-        int fd = text_starts(entry->d_name, "kldump-") ? cgroup_open_left(dirfd(folder), entry->d_name) : -1;
+        bool leaf = text_starts(entry->d_name, "kldump-") && !text_ends(entry->d_name, ".run"); /* sys/cgroup_run.h */
+        int fd = leaf ? cgroup_open_left(dirfd(folder), entry->d_name) : -1;
         if (fd < 0)
             continue;
         char *path = memory_format("%s/%s", own, entry->d_name);

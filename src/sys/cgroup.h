@@ -28,6 +28,9 @@ struct cgroup {
  * none that this mount shows. Pure. */
 bool cgroup_locate(const char *mountinfo, const char *membership, char *ret_path, size_t size);
 
+/* The folder of our own cgroup, and the mount point that it begins with. False: as for cgroup_locate. */
+bool cgroup_own(char *ret_path, size_t size, char *ret_mount, size_t mount_size);
+
 /* Makes the leaf "kldump-RUN-COOKIE8", in the first place that takes it: below a delegated unit, below a scope that
  * systemd --user makes for `keeper_pid` (a child of ours that does nothing yet), below the cgroup we are in. Never
  * fails: CGROUP_NONE says why in `guarantee`. */

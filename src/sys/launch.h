@@ -2,7 +2,7 @@
  * one of the user's systemd (a user's own daemon), or a process of ours. Chosen once by launch_way. The guard's plan
  * goes in on standard input (a memfd), its first line comes back through a pipe; its standard error is /dev/null, so
  * that no word of a command reaches a journal. Its own environment and arguments hold nothing of the user's.
- * Loop thread; the bus calls are asynchronous or bounded by 5 s. */
+ * Any thread; the bus calls are bounded by 5 s each, so a loop leaves launch_start to a worker. */
 #pragma once
 
 #include "base/error.h"
@@ -47,8 +47,9 @@ struct launch_result {
 /* LAUNCH_SYSTEM_UNIT: root, systemd booted, its bus answers. LAUNCH_USER_UNIT: not root, user bus there. */
 enum launch_way launch_way(void);
 
-/* ERROR_EXISTS: a unit of this name is there (a run that systemd still ends); ERROR_SYSTEM, ERROR_TIMEOUT: with
- * systemd's own words. Nothing is left running on failure. */
+/* A unit or cgroup of this name that is there (an older run that still ends, a run of another daemon) is no matter: a
+ * number is added then. The unit's guard may have ended before it could be looked at: pid 0, pidfd -1. ERROR_SYSTEM,
+ * ERROR_TIMEOUT: with systemd's own words. Nothing is left running on failure. */
 enum error_code launch_start(const struct launch_request *request, struct launch_result *ret_result, struct error *err);
 
 /* Kills all that is left of a run: the unit's or the spawned cgroup by cgroup.kill, else the guard by its pidfd (its

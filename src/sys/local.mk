@@ -8,12 +8,15 @@ libsys_a_SOURCES = \
     src/sys/audit_json.c src/sys/audit_json.h \
     src/sys/cgroup.c src/sys/cgroup.h \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
+    src/sys/cgroup_run.c src/sys/cgroup_run.h \
     src/sys/dump_folder.c src/sys/dump_folder.h \
     src/sys/file.c src/sys/file.h \
     src/sys/file_below.c src/sys/file_below.h \
     src/sys/keeper.c src/sys/keeper.h \
     src/sys/keeper_child.c src/sys/keeper_child.h \
     src/sys/kill_tree.c src/sys/kill_tree.h \
+    src/sys/launch.c src/sys/launch.h \
+    src/sys/launch_spawn.c src/sys/launch_spawn.h \
     src/sys/listener.c src/sys/listener.h \
     src/sys/process.c src/sys/process.h \
     src/sys/runtime.c src/sys/runtime.h \
@@ -24,4 +27,5 @@ libsys_a_SOURCES = \
     src/sys/space.c src/sys/space.h \
     src/sys/stop_tree.c src/sys/stop_tree.h \
     src/sys/thread.c src/sys/thread.h \
-    src/sys/systemd.c src/sys/systemd.h
+    src/sys/systemd.c src/sys/systemd.h \
+    src/sys/systemd_unit.c src/sys/systemd_unit.h

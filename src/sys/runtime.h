@@ -9,7 +9,8 @@ enum runtime_use {
     RUNTIME_LOOK,
     RUNTIME_MAKE,
     RUNTIME_SYSTEM, /* makes that of a daemon for all users (root): 0755, root's; "runs" below 0755, where each run has
-                       a folder of its user's, 0700; "owned" below 0700, the daemon's own records */
+                       a folder of its user's, 0700; "owned" below 0700, the daemon's own records. One that is there
+                       keeps its mode; it must be root's, and nobody else may write in it */
 };
 
 /* RUNTIME_MAKE: makes it, with "runs" below, when missing. Both check that it is a folder of ours that is closed to

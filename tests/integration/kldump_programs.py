@@ -3,6 +3,7 @@
 KLDUMP_BUILD_DIR or KLDUMP_BUILD names the build folder (default: the current one). Every test has a runtime folder of
 its own.
 """
+import contextlib
 import json
 import os
 import shutil
@@ -112,7 +113,17 @@ class Place:
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
+        self.remove_cgroups()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_cgroups(self):
+        """Of runs that ended when no daemon was there any more."""
+        for record in (self.runtime / "owned").glob("*.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError, StopIteration):
+                path = json.loads(record.read_text())["cgroup"]
+                mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+                if path.endswith(".run"):
+                    os.rmdir(next(line.split()[4] for line in mounts if " - cgroup2 " in line) + path)
 
     def end_runs(self):
         for run in (self.runtime / "runs").glob("*"):
