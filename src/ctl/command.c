@@ -1,4 +1,5 @@
 #include "ctl/command.h"
+#include "ctl/find.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +28,17 @@ int command_usage_error(const struct command *command, const char *format, ...)
     }
     fprintf(stderr, "More: kldumpctl help %s\n", command->name);
     return status;
+}
+
+int command_notes(const struct command *command, const struct find_list *list)
+{
+    struct error note = ERROR_INIT;
+    for (size_t i = 0; i < list->notes.count; i++) {
+        error_set(&note, ERROR_SYSTEM, "%s", list->notes.items[i]);
+        output_error(command->name, &note);
+    }
+    bool nothing = list->count == 0 && list->problem.code != ERROR_NONE;
+    return nothing ? (int)error_status(list->problem.code) : STATUS_DONE;
 }
 
 static const struct command_option *find_option(const struct command_option *options, const char *argument)

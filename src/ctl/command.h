@@ -34,6 +34,11 @@ int command_usage_error(const struct command *command, const char *format, ...) 
 /* "kldumpctl NAME: MESSAGE" on standard error; returns the exit status of err->code. */
 int command_fail(const struct command *command, const struct error *err);
 
+/* What find_all could not ask, on standard error, a line for each. Returns STATUS_DONE; where it found nothing at all
+ * because of that, the status that belongs to it. */
+struct find_list;
+int command_notes(const struct command *command, const struct find_list *list);
+
 /* Options and operands of a command that has no settings. */
 struct command_option {
     const char *name;   /* without dashes; NULL ends the table */
@@ -65,3 +70,4 @@ extern const struct command command_stop;
 extern const struct command command_wait;
 extern const struct command command_logs;
 extern const struct command command_events;
+extern const struct command command_metrics;

@@ -9,18 +9,10 @@
 
 enum { WAIT_MS = 30000 };
 
-/* Seconds since 1970 of "2026-11-29T21:35:02.120Z"; -1 when it is no such time. */
-static double seconds_of(const char *at)
-{
-    struct tm parts = {0};
-    const char *rest = strptime(at, "%Y-%m-%dT%H:%M:%S", &parts);
-    return rest != NULL ? (double)timegm(&parts) : -1;
-}
-
 static void print(struct output *out, const struct json *events, bool as_json, double oldest)
 {
     for (const struct json *e = json_first(events); e != NULL; e = json_next(e)) {
-        double at = seconds_of(show_member(e, "at"));
+        double at = show_time(show_member(e, "at"));
         if (at >= 0 && at < oldest)
             continue;
         if (!as_json) {
@@ -58,6 +50,26 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
     return code;
 }
 
+/* The last line, for people: what it all came to. */
+static void print_why(struct output *out, struct find *find)
+{
+    struct json *run = NULL;
+    struct buffer why;
+    if (find_status(find, &run, NULL) != ERROR_NONE &&
+        (find_again(find, WAIT_MS, NULL) != ERROR_NONE || find_status(find, &run, NULL) != ERROR_NONE))
+        return;
+    if (!find_is_live(run)) {
+        buffer_init(&why);
+        show_why(run, &why);
+        output_safe(out, OUTPUT_BOLD, show_member(run, "name"));
+        output_text(out, ": ");
+        output_safe(out, show_style("ended", show_member(run, "outcome")), why.data);
+        output_text(out, "\n");
+        buffer_fini(&why);
+    }
+    json_free(run);
+}
+
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
     bool as_json = false, follow = false;
@@ -76,6 +88,8 @@ static int run(const struct command *command, struct output *out, int argc, char
     enum error_code code = find_run(operands.item[0], &find, &err);
     if (code == ERROR_NONE)
         code = print_all(out, &find, follow, as_json, oldest, &err);
+    if (code == ERROR_NONE && !as_json)
+        print_why(out, &find);
     find_fini(&find);
     return code == ERROR_NONE ? STATUS_DONE : command_fail(command, &err);
 }
@@ -89,7 +103,8 @@ const struct command command_events = {
             "  kldumpctl events t -f\n"
             "  kldumpctl events t --since 10min --json\n"
             "\n"
-            "Times are UTC; the second column counts from the start of the run.\n"
+            "Times are UTC; the second column counts from the start of the run. Of a run that has\n"
+            "ended the last line says why, with numbers.\n"
             "\n"
             "Options:\n"
             "  -f, --follow      stay and show what comes, until the run ends\n"

@@ -46,7 +46,8 @@ static struct json *make_parameters(int argc, char **argv, const char *directory
     return parameters;
 }
 
-static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t size, struct error *err)
+static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t size, char **ret_daemon,
+                                  struct error *err)
 {
     struct client *client = NULL;
     struct json *answer = NULL;
@@ -54,7 +55,7 @@ static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t 
     char *directory = getcwd(NULL, 0);
     if (directory == NULL)
         return error_set_errno(err, ERROR_SYSTEM, errno, "the working folder cannot be told");
-    enum error_code code = find_daemon(&client, err);
+    enum error_code code = find_daemon(&client, ret_daemon, err);
     if (code == ERROR_NONE)
         code = client_call(client, "start", make_parameters(argc, argv, directory), START_MS, &answer, err);
     if (code == ERROR_NONE)
@@ -102,12 +103,12 @@ static int report_failure(const struct command *command, struct find *find, cons
     return status != STATUS_DONE ? status : STATUS_NOT_ARMED;
 }
 
-static int wait_until_armed(const struct command *command, const char *name)
+static int wait_until_armed(const struct command *command, const char *daemon, const char *name)
 {
     struct error err = ERROR_INIT;
     struct find find = {0};
     struct json *run = NULL;
-    enum error_code code = find_run(name, &find, &err);
+    enum error_code code = find_at(daemon, name, &find, &err);
     struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
     if (code == ERROR_NONE)
         code = follow_run(&follow, &run, &err);
@@ -145,12 +146,17 @@ static int run(const struct command *command, struct output *out, int argc, char
     argc = take_no_wait(argc - 1, ++argv, &no_wait);
     if (check_settings(argc, argv, &err) != ERROR_NONE)
         return command_usage_error(command, "%s", err.message);
-    if (ask_daemon(argc, argv, name, sizeof name, &err) != ERROR_NONE)
+    char *daemon = NULL;
+    if (ask_daemon(argc, argv, name, sizeof name, &daemon, &err) != ERROR_NONE) {
+        free(daemon);
         return command_fail(command, &err);
+    }
     output_safe(out, OUTPUT_PLAIN, name);
     output_text(out, "\n");
     output_flush(out, NULL); /* the name is there for 'stop' while this still waits */
-    return no_wait ? STATUS_DONE : wait_until_armed(command, name);
+    int status = no_wait ? STATUS_DONE : wait_until_armed(command, daemon, name);
+    free(daemon);
+    return status;
 }
 
 const struct command command_start = {

@@ -199,7 +199,7 @@ void doctor_machine_daemon(struct doctor *doctor, struct doctor_finding *ret_fin
     struct client *client = NULL;
     struct error err = ERROR_INIT;
     (void)doctor;
-    enum error_code code = find_daemon(&client, &err);
+    enum error_code code = find_daemon(&client, NULL, &err);
     if (code == ERROR_NONE)
         doctor_say(ret_finding, DOCTOR_PASS, "kldumpd answers");
     else if (code == ERROR_NO_DAEMON)

@@ -1,223 +1,64 @@
-/* Where runs are looked for, and the one difference between a live and a dead one. find_text.c asks for events and
- * output. */
+/* Where one run is looked for, and the one difference between a live and a dead one. find_all.c looks for all runs,
+ * find_text.c asks for events and output. */
 #include "ctl/find.h"
 #include "base/list.h"
 #include "base/memory.h"
 #include "base/text.h"
-#include "sys/file.h"
-#include "sys/runtime.h"
+#include "ctl/find_folder.h"
+#include "ctl/find_places.h"
 
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { RECORD_MAX = 32 * 1024 * 1024, RETRY_MS = 50, STARTING_MS = 3000 };
-
-static const char system_socket[] = "/run/kldump/control";
-
-static void sleep_ms(long ms)
+static const char *state_of(const struct json *run)
 {
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
+    const char *text = "";
+    return json_optional_string(run, "state", "", &text, NULL) == ERROR_NONE ? text : "";
 }
 
-/* ---- a run in our runtime folder ---- */
-
-/* The guard holds the lock as long as it lives. */
-static bool lock_is_held(const char *folder)
+bool find_is_live(const struct json *run)
 {
-    char *path = memory_format("%s/lock", folder);
-    bool held = file_is_locked(path);
-    free(path);
-    return held;
-}
-
-/* The runtime folder, or NULL in *ret_path where there is none: then nothing of ours has ever run. */
-static enum error_code own_runtime(char **ret_path, struct error *err)
-{
-    *ret_path = NULL;
-    enum error_code code = runtime_directory(RUNTIME_LOOK, ret_path, err);
-    return code == ERROR_NOT_FOUND ? ERROR_NONE : code;
-}
-
-static enum error_code read_json(const char *path, struct json **ret_json, struct error *err)
-{
-    struct buffer text;
-    buffer_init(&text);
-    enum error_code code = file_read(path, RECORD_MAX, &text, err);
-    if (code == ERROR_NONE && json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, ret_json, err) != ERROR_NONE)
-        code = error_prefix(err, "%s", path);
-    buffer_fini(&text);
-    return code;
-}
-
-static bool same_text(const struct json *a, const struct json *b, const char *path)
-{
-    const char *x = NULL, *y = NULL;
-    return json_get_string(a, path, &x, NULL) == ERROR_NONE && json_get_string(b, path, &y, NULL) == ERROR_NONE &&
-           strcmp(x, y) == 0;
-}
-
-static bool has_ended(const struct json *record)
-{
-    const char *state = NULL;
-    return json_get_string(record, "run.state", &state, NULL) == ERROR_NONE && strcmp(state, "ended") == 0;
-}
-
-/* A runtime folder that was full when the run ended holds an older record; the copy beside the dump tells the end. One
- * that was written at a seal is the older of the two. */
-static void prefer_copy(const char *name, struct json **record)
-{
-    const char *directory = NULL;
-    struct json *copy = NULL;
-    if (has_ended(*record) || json_get_string(*record, "run.dir", &directory, NULL) != ERROR_NONE)
-        return;
-    char *path = memory_format("%s/%s.kldump-run.json", directory, name);
-    if (read_json(path, &copy, NULL) == ERROR_NONE && has_ended(copy) && same_text(copy, *record, "run.started_at") &&
-        same_text(copy, *record, "run.name")) {
-        json_free(*record);
-        *record = copy;
-    } else {
-        json_free(copy);
-    }
-    free(path);
-}
-
-static enum error_code read_record(const char *folder, const char *name, struct json **ret_record, struct error *err)
-{
-    char *path = memory_format("%s/record.json", folder);
-    enum error_code code = read_json(path, ret_record, err);
-    if (code == ERROR_NOT_FOUND)
-        code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
-    else if (code == ERROR_NONE)
-        prefer_copy(name, ret_record);
-    free(path);
-    return code;
-}
-
-/* Fills client or record of *find, whose folder is there. */
-static enum error_code reach(struct find *find, int64_t patience_ms, struct error *err)
-{
-    char *path = memory_format("%s/control", find->folder);
-    enum error_code code;
-    for (int64_t waited = 0;; waited += RETRY_MS) {
-        code = client_connect(path, &find->client, err);
-        /* an end in the middle of hello: the guard is on its way out */
-        bool nobody = code == ERROR_NO_RUN || code == ERROR_UNREACHABLE;
-        if (code == ERROR_TIMEOUT)
-            error_prefix(err, "run %s: its guard is suspended (fg continues it) or hangs", find->name);
-        if (!nobody)
-            break;
-        if (!lock_is_held(find->folder)) {
-            code = read_record(find->folder, find->name, &find->record, err);
-            break;
-        }
-        if (waited >= patience_ms) {
-            code = error_set(err, ERROR_BUSY,
-                             "run %s is starting or ending: its guard does not answer yet; try again; if it stays so, "
-                             "%s was removed: end the run by Ctrl-C or kill -TERM to its kldump-run",
-                             find->name, path);
-            break;
-        }
-        sleep_ms(RETRY_MS);
-    }
-    free(path);
-    return code;
-}
-
-/* ERROR_NOT_FOUND: no such folder in the runtime folder. */
-static enum error_code reach_own(const char *runtime, const char *name, struct find *ret_find, struct error *err)
-{
-    if (runtime == NULL)
-        return ERROR_NOT_FOUND;
-    struct find find = {.folder = runtime_run_folder(runtime, name)};
-    text_copy(find.name, sizeof find.name, name);
-    enum error_code code = ERROR_NOT_FOUND;
-    if (access(find.folder, F_OK) == 0)
-        code = reach(&find, STARTING_MS, err);
-    if (code == ERROR_NONE)
-        *ret_find = find;
-    else
-        find_fini(&find);
-    return code;
-}
-
-static int skip_hidden(const struct dirent *entry)
-{
-    return text_is_name(entry->d_name);
-}
-
-static void own_names(const char *runtime, struct list *names)
-{
-    struct dirent **entries = NULL;
-    if (runtime == NULL)
-        return;
-    char *path = memory_format("%s/runs", runtime);
-    int count = scandir(path, &entries, skip_hidden, alphasort);
-    for (int i = 0; i < count; i++) {
-        list_add(names, entries[i]->d_name);
-        free(entries[i]);
-    }
-    free(entries);
-    free(path);
+    return strcmp(state_of(run), "ended") != 0;
 }
 
 /* ---- kldumpd ---- */
 
-/* Tests and a kldumpd of one's own live in KLDUMP_RUNTIME_DIR alone. */
-static bool may_use_system_daemon(void)
+enum error_code find_daemon(struct client **ret_client, char **ret_path, struct error *err)
 {
-    return getenv("KLDUMP_RUNTIME_DIR") == NULL;
-}
-
-enum error_code find_daemon(struct client **ret_client, struct error *err)
-{
-    char *runtime = NULL;
-    enum error_code code = own_runtime(&runtime, err);
+    struct find_places places = {0};
+    enum error_code code = find_places_get(&places, err);
     if (code != ERROR_NONE)
         return code;
-    char *path = runtime != NULL ? memory_format("%s/control", runtime) : NULL;
-    code = path != NULL ? client_connect(path, ret_client, err) : ERROR_NO_RUN;
-    if (code == ERROR_NO_RUN && may_use_system_daemon())
-        code = client_connect(system_socket, ret_client, err);
+    code = ERROR_NO_RUN;
+    for (size_t i = 0; i < places.daemons.count && code == ERROR_NO_RUN; i++) {
+        code = client_connect(places.daemons.items[i], ret_client, err);
+        if (code == ERROR_NONE && ret_path != NULL)
+            *ret_path = memory_copy(places.daemons.items[i]);
+    }
     if (code == ERROR_NO_RUN)
         code = error_set(err, ERROR_NO_DAEMON,
-                         "kldumpd is not running (nobody listens on %s); start it, or use 'kldumpctl run', which needs "
-                         "no daemon",
-                         path != NULL ? path : system_socket);
-    free(path);
-    free(runtime);
+                         "kldumpd is not running (nobody listens on %s%s%s); start it, or use 'kldumpctl run', which "
+                         "needs no daemon",
+                         places.daemons.items[0], places.daemons.count > 1 ? " or " : "",
+                         places.daemons.count > 1 ? places.daemons.items[1] : "");
+    find_places_fini(&places);
     return code;
 }
 
-static enum error_code daemon_runs(struct json **ret_runs, struct error *err)
+/* As find_at; *ret_live: whether it lives. */
+static enum error_code look_at(const char *daemon, const char *name, struct find *ret_find, bool *ret_live,
+                               struct error *err)
 {
-    struct client *client = NULL;
-    struct json *result = NULL;
-    const struct json *runs = NULL;
-    enum error_code code = find_daemon(&client, err);
-    if (code == ERROR_NONE)
-        code = client_call(client, "list", NULL, CLIENT_PATIENCE_MS, &result, err);
-    if (code == ERROR_NONE)
-        code = json_get_array(result, "runs", &runs, err);
-    if (code == ERROR_NONE)
-        *ret_runs = json_copy(runs);
-    json_free(result);
-    client_free(client);
-    return code;
-}
-
-static enum error_code reach_relayed(const char *name, struct find *ret_find, struct error *err)
-{
-    struct find find = {.relayed = true};
-    text_copy(find.name, sizeof find.name, name);
-    enum error_code code = find_daemon(&find.client, err);
-    if (code != ERROR_NONE)
-        return code;
+    struct find find = {.relayed = true, .daemon = memory_copy(daemon)};
     struct json *run = NULL;
-    code = find_status(&find, &run, err);
+    text_copy(find.name, sizeof find.name, name);
+    enum error_code code = client_connect(daemon, &find.client, err);
+    if (code == ERROR_NO_RUN)
+        code = error_set(err, ERROR_NO_DAEMON, "kldumpd is not running: nobody listens on %s", daemon);
+    if (code == ERROR_NONE)
+        code = find_status(&find, &run, err);
+    *ret_live = code == ERROR_NONE && find_is_live(run);
     json_free(run);
     if (code == ERROR_NONE)
         *ret_find = find;
@@ -226,146 +67,174 @@ static enum error_code reach_relayed(const char *name, struct find *ret_find, st
     return code;
 }
 
-/* ---- all runs ---- */
-
-static const char *text_of(const struct json *run, const char *key)
+enum error_code find_at(const char *daemon, const char *name, struct find *ret_find, struct error *err)
 {
-    const char *text = "";
-    return json_optional_string(run, key, "", &text, NULL) == ERROR_NONE ? text : "";
+    bool live;
+    return look_at(daemon, name, ret_find, &live, err);
 }
 
-static bool has_run(const struct json *runs, const char *name, const char *owner)
+/* ---- one run ---- */
+
+static bool is_absent(enum error_code code)
 {
-    for (const struct json *r = json_first(runs); r != NULL; r = json_next(r))
-        if (strcmp(text_of(r, "name"), name) == 0 && strcmp(text_of(r, "owner"), owner) == 0)
-            return true;
-    return false;
+    return code == ERROR_NO_DAEMON || code == ERROR_NO_RUN || code == ERROR_NOT_FOUND;
 }
 
-/* What can be told of a run whose guard lives but does not answer: its record, and what is wrong. */
-static struct json *unreachable(const char *runtime, const char *name, const struct error *why)
+/* The best of what there is so far: a live one beats a dead one, what came first beats what came later. Takes `found`
+ * over. True: it lives. */
+static bool take(struct find *best, bool *has_best, struct find *found, bool live)
 {
-    struct json *record = NULL, *run = NULL;
-    char *folder = runtime_run_folder(runtime, name);
-    if (read_record(folder, name, &record, NULL) == ERROR_NONE && json_type(json_member(record, "run")) == JSON_OBJECT)
-        run = json_copy(json_member(record, "run"));
-    else
-        run = json_object();
-    json_set_string(run, "name", name);
-    json_set_string(run, "state", "unknown");
-    json_set_string(run, "message", why->message);
-    json_free(record);
-    free(folder);
-    return run;
-}
-
-static void add_own(struct json *runs, const char *runtime, const char *name)
-{
-    struct find find = {0};
-    struct json *run = NULL;
-    struct error err = ERROR_INIT;
-    enum error_code code = reach_own(runtime, name, &find, &err);
-    if (code == ERROR_NONE)
-        code = find_status(&find, &run, &err);
-    /* one run that cannot be reached hides no other, nor itself */
-    if (code == ERROR_NONE)
-        json_append(runs, run);
-    else if (code != ERROR_NO_RUN && code != ERROR_NOT_FOUND)
-        json_append(runs, unreachable(runtime, name, &err));
-    find_fini(&find);
-}
-
-enum error_code find_all(struct json **ret_runs, struct error *err)
-{
-    char *runtime = NULL;
-    enum error_code code = own_runtime(&runtime, err);
-    if (code != ERROR_NONE)
-        return code;
-    struct json *runs = json_array(), *others = NULL;
-    struct list names = {0};
-    own_names(runtime, &names);
-    for (size_t i = 0; i < names.count; i++)
-        add_own(runs, runtime, names.items[i]);
-    if (daemon_runs(&others, NULL) == ERROR_NONE)
-        for (const struct json *r = json_first(others); r != NULL; r = json_next(r))
-            if (!has_run(runs, text_of(r, "name"), text_of(r, "owner")))
-                json_append(runs, json_copy(r));
-    json_free(others);
-    list_fini(&names);
-    free(runtime);
-    *ret_runs = runs;
-    return ERROR_NONE;
-}
-
-/* Names of live runs, with ", " between, and how many; the last one is kept in `name`. */
-static enum error_code live_names(struct buffer *names, size_t *ret_count, char *name, size_t size, struct error *err)
-{
-    struct json *runs = NULL;
-    size_t count = 0;
-    enum error_code code = find_all(&runs, err);
-    if (code != ERROR_NONE)
-        return code;
-    for (const struct json *r = json_first(runs); r != NULL; r = json_next(r)) {
-        if (strcmp(text_of(r, "state"), "ended") == 0)
-            continue;
-        buffer_format(names, "%s%s", count++ > 0 ? ", " : "", text_of(r, "name"));
-        text_copy(name, size, text_of(r, "name"));
+    if (*has_best && !live) {
+        find_fini(found);
+        return false;
     }
-    json_free(runs);
-    *ret_count = count;
-    return ERROR_NONE;
+    if (*has_best)
+        find_fini(best);
+    *best = *found;
+    *has_best = true;
+    return live;
+}
+
+/* What went wrong where the run may be, rather than that it is not there. */
+static void keep_problem(struct error *problem, const struct error *err)
+{
+    if (!is_absent(err->code) && problem->code == ERROR_NONE)
+        *problem = *err;
+}
+
+static enum error_code find_in(const struct find_places *places, const char *name, struct find *ret_find,
+                               struct error *err)
+{
+    struct find best = {0}, found = {0};
+    struct error problem = ERROR_INIT, own = ERROR_INIT;
+    bool has_best = false, live = false;
+    if (places->own != NULL && find_folder_open(places->own, name, &found, &own) == ERROR_NONE)
+        live = take(&best, &has_best, &found, found.client != NULL);
+    else
+        keep_problem(&problem, &own);
+    bool hangs = problem.code != ERROR_NONE; /* it is there, and is what was meant */
+    for (size_t i = 0; i < places->daemons.count && !live && !hangs; i++) {
+        struct error why = ERROR_INIT;
+        bool is_live = false;
+        if (look_at(places->daemons.items[i], name, &found, &is_live, &why) == ERROR_NONE)
+            live = take(&best, &has_best, &found, is_live);
+        else if (!has_best)
+            keep_problem(&problem, &why);
+    }
+    /* without its kldumpd, a run of ours there still has its folder */
+    if (!has_best && places->shared != NULL && find_folder_open(places->shared, name, &found, NULL) == ERROR_NONE) {
+        take(&best, &has_best, &found, true);
+        problem.code = ERROR_NONE;
+    }
+    if (has_best) {
+        *ret_find = best;
+        return ERROR_NONE;
+    }
+    if (problem.code != ERROR_NONE)
+        *err = problem;
+    else if (own.code == ERROR_NO_RUN) /* there was one, and it left no record */
+        *err = own;
+    else
+        error_set(err, ERROR_NOT_FOUND, "there is no run '%s'", name);
+    return err->code;
+}
+
+/* Names of live runs, with ", " between; those of ours alone, or of everybody. */
+static size_t live_names(const struct find_list *list, bool ours, struct buffer *names,
+                         const struct find_seen **ret_last)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json *run = list->seen[i].run;
+        const char *name = "";
+        uint64_t uid = geteuid();
+        json_optional_u64(run, "uid", uid, &uid, NULL);
+        json_optional_string(run, "name", "", &name, NULL);
+        if (!find_is_live(run) || (ours && uid != geteuid()))
+            continue;
+        buffer_format(names, "%s%s", count++ > 0 ? ", " : "", name);
+        *ret_last = &list->seen[i];
+    }
+    return count;
 }
 
 static enum error_code no_run(const char *name, struct error *err)
 {
+    struct find_list list = {0};
+    const struct find_seen *last = NULL;
     struct buffer names;
-    char last[65] = "";
-    size_t count = 0;
+    enum error_code code = find_all(&list, err);
+    if (code != ERROR_NONE)
+        return code;
     buffer_init(&names);
-    enum error_code code = live_names(&names, &count, last, sizeof last, err);
-    if (code == ERROR_NONE && count == 0)
-        code = error_set(err, ERROR_NO_RUN, "there is no run '%s'; no run is live now", name);
-    else if (code == ERROR_NONE)
-        code = error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %.300s", name, names.data);
+    size_t count = live_names(&list, false, &names, &last);
+    code = count == 0 ? error_set(err, ERROR_NO_RUN, "there is no run '%s'; no run is live now", name)
+                      : error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %.300s", name, names.data);
     buffer_fini(&names);
+    find_list_fini(&list);
     return code;
 }
 
 static enum error_code find_named(const char *name, struct find *ret_find, struct error *err)
 {
-    char *runtime = NULL;
+    struct find_places places = {0};
+    struct error why = ERROR_INIT;
     if (!text_is_name(name))
         return error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run; 'kldumpctl list' shows them", name);
-    enum error_code code = own_runtime(&runtime, err);
+    enum error_code code = find_places_get(&places, err);
     if (code != ERROR_NONE)
         return code;
-    code = reach_own(runtime, name, ret_find, err);
-    free(runtime);
-    if (code != ERROR_NOT_FOUND)
+    code = find_in(&places, name, ret_find, &why);
+    find_places_fini(&places);
+    if (code == ERROR_NONE)
         return code;
-    code = reach_relayed(name, ret_find, err);
-    return code == ERROR_NO_DAEMON || code == ERROR_NO_RUN || code == ERROR_NOT_FOUND ? no_run(name, err) : code;
+    if (code == ERROR_NOT_FOUND)
+        return no_run(name, err);
+    if (err != NULL)
+        *err = why;
+    return code;
+}
+
+static enum error_code find_only(struct find *ret_find, struct error *err)
+{
+    struct find_list list = {0};
+    struct buffer names;
+    const struct find_seen *only = NULL;
+    enum error_code code = find_all(&list, err);
+    if (code != ERROR_NONE)
+        return code;
+    buffer_init(&names);
+    size_t count = live_names(&list, true, &names, &only);
+    if (count == 0 && geteuid() == 0)
+        count = live_names(&list, false, &names, &only);
+    if (count == 0)
+        code = error_set(err, ERROR_NO_RUN, "no run%s is live; 'kldumpctl list' shows %s",
+                         live_names(&list, false, &names, &only) > 0 ? " of yours" : "",
+                         names.length > 0 ? "all" : "those that have ended");
+    else if (count > 1)
+        code = error_set(err, ERROR_USAGE, "several runs are live, say which: %.400s", names.data);
+    else
+        code = find_open(only, ret_find, err);
+    buffer_fini(&names);
+    find_list_fini(&list);
+    return code;
 }
 
 enum error_code find_run(const char *name, struct find *ret_find, struct error *err)
 {
-    struct buffer names;
-    char only[65] = "";
-    if (name != NULL)
-        return find_named(name, ret_find, err);
-    buffer_init(&names);
-    size_t count = 0;
-    enum error_code code = live_names(&names, &count, only, sizeof only, err);
+    return name != NULL ? find_named(name, ret_find, err) : find_only(ret_find, err);
+}
+
+enum error_code find_open(const struct find_seen *seen, struct find *ret_find, struct error *err)
+{
+    const char *name = "";
+    enum error_code code = json_get_string(seen->run, "name", &name, err);
+    if (code == ERROR_NONE && !text_is_name(name))
+        code = error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run", name);
     if (code != ERROR_NONE)
-        count = 0;
-    else if (count == 0)
-        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
-    else if (count > 1)
-        code = error_set(err, ERROR_USAGE, "several runs are live, say which: %.400s", names.data);
-    else
-        code = find_named(only, ret_find, err);
-    buffer_fini(&names);
-    return code;
+        return code;
+    return seen->runtime != NULL ? find_folder_open(seen->runtime, name, ret_find, err)
+                                 : find_at(seen->daemon, name, ret_find, err);
 }
 
 void find_fini(struct find *find)
@@ -373,6 +242,7 @@ void find_fini(struct find *find)
     client_free(find->client);
     json_free(find->record);
     free(find->folder);
+    free(find->daemon);
     *find = (struct find){0};
 }
 
@@ -399,11 +269,14 @@ enum error_code find_again(struct find *find, int64_t patience_ms, struct error 
 {
     client_free(find->client);
     find->client = NULL;
-    if (find->relayed)
-        return find_daemon(&find->client, err);
+    if (find->relayed) {
+        enum error_code code = client_connect(find->daemon, &find->client, err);
+        return code == ERROR_NO_RUN ? error_set(err, ERROR_UNREACHABLE, "kldumpd has gone; the run goes on without it")
+                                    : code;
+    }
     json_free(find->record);
     find->record = NULL;
-    return reach(find, patience_ms, err);
+    return find_folder_reach(find, patience_ms, err);
 }
 
 /* The last run object of a dead run, made to say that it is over. */
@@ -414,8 +287,8 @@ static enum error_code status_of_dead(const struct find *find, struct json **ret
     if (code != ERROR_NONE)
         return error_prefix(err, "record of run %s", find->name);
     struct json *copy = json_copy(run);
-    if (strcmp(text_of(run, "state"), "ended") != 0) {
-        char *message = memory_format("the guard was killed while the run was %s", text_of(run, "state"));
+    if (strcmp(state_of(run), "ended") != 0) {
+        char *message = memory_format("the guard was killed while the run was %s", state_of(run));
         json_set_string(copy, "state", "ended");
         json_set_string(copy, "outcome", "guard-lost");
         json_set_u64(copy, "exit_status", STATUS_LOST);

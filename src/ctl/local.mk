@@ -11,6 +11,7 @@ libctl_a_SOURCES = \
     src/ctl/command_help.c \
     src/ctl/command_list.c \
     src/ctl/command_logs.c \
+    src/ctl/command_metrics.c \
     src/ctl/command_pause.c \
     src/ctl/command_run.c \
     src/ctl/command_start.c \
@@ -25,13 +26,19 @@ libctl_a_SOURCES = \
     src/ctl/doctor_server.c \
     src/ctl/doctor_space.c \
     src/ctl/find.c src/ctl/find.h \
+    src/ctl/find_all.c \
+    src/ctl/find_folder.c src/ctl/find_folder.h \
+    src/ctl/find_places.c src/ctl/find_places.h \
     src/ctl/find_text.c \
     src/ctl/follow.c src/ctl/follow.h \
+    src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
+    src/ctl/runs_table.c src/ctl/runs_table.h \
     src/ctl/screen.c src/ctl/screen.h \
     src/ctl/seal.c src/ctl/seal.h \
     src/ctl/show.c src/ctl/show.h \
+    src/ctl/show_why.c \
     src/ctl/spark.c src/ctl/spark.h \
     src/ctl/spawn.c src/ctl/spawn.h \
     src/ctl/watch.c src/ctl/watch.h

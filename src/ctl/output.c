@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static const char *const style_codes[] = {"", "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m"};
@@ -113,6 +114,12 @@ size_t output_columns(const char *text)
     for (; *text != '\0'; text++)
         count += ((unsigned char)*text & 0xc0) != 0x80;
     return count;
+}
+
+size_t output_width(const struct output *out)
+{
+    struct winsize size;
+    return isatty(out->fd) && ioctl(out->fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 static void add_blanks(struct output *out, size_t count)

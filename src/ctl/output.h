@@ -56,5 +56,8 @@ int output_error(const char *command, const struct error *err);
 /* Columns that a text takes on a terminal: characters, not bytes. */
 size_t output_columns(const char *text);
 
+/* Columns of the terminal that `out` writes to; 0 where it is none, or does not tell. */
+size_t output_width(const struct output *out);
+
 /* All of `data` to `fd`, whatever its mode. False when it could not be (errno says why). */
 bool output_write_all(int fd, const char *data, size_t length);

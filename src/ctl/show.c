@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { COUNT_TEXT = 32 };
 
@@ -30,6 +32,13 @@ bool show_number(const struct json *json, const char *path, uint64_t *ret_value)
     return true;
 }
 
+double show_time(const char *at)
+{
+    struct tm parts = {0};
+    const char *rest = strptime(at, "%Y-%m-%dT%H:%M:%S", &parts);
+    return rest != NULL ? (double)timegm(&parts) : -1;
+}
+
 const char *show_seconds(uint64_t ms, char *text, size_t size)
 {
     snprintf(text, size, "%" PRIu64 ".%" PRIu64 " s", ms / 1000, ms % 1000 / 100);
@@ -50,7 +59,7 @@ static const char *count_text(uint64_t value, char *text)
     return text;
 }
 
-static enum output_style state_style(const char *state, const char *outcome)
+enum output_style show_style(const char *state, const char *outcome)
 {
     static const struct {
         const char *word;
@@ -91,6 +100,13 @@ static const char *state_text(const struct json *run)
     return stage;
 }
 
+/* Of somebody else: kldumpd tells no more. */
+static bool is_redacted(const struct json *run)
+{
+    uint64_t uid = 0;
+    return show_number(run, "uid", &uid) && uid != geteuid() && json_member(run, "dir") == NULL;
+}
+
 static void show_state(struct output *out, const struct json *run)
 {
     uint64_t uptime = 0;
@@ -98,12 +114,16 @@ static void show_state(struct output *out, const struct json *run)
     const char *state = show_member(run, "state"), *text = state_text(run);
     show_number(run, "uptime_ms", &uptime);
     output_pair(out, SHOW_LABEL, "Run", OUTPUT_BOLD, "%s", show_member(run, "name"));
-    output_pair(out, SHOW_LABEL, "State", state_style(state, show_member(run, "outcome")), "%s%s%s", state,
+    output_pair(out, SHOW_LABEL, "State", show_style(state, show_member(run, "outcome")), "%s%s%s", state,
                 text[0] != '\0' ? ": " : "", text);
-    if (show_member(run, "message")[0] != '\0')
+    if (!has_ended(run) && show_member(run, "message")[0] != '\0')
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "%s", show_member(run, "message"));
-    output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, %s %s, by %s", show_member(run, "started_at"),
-                has_ended(run) ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
+    if (is_redacted(run))
+        output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, by %s", show_member(run, "started_at"),
+                    show_member(run, "owner"));
+    else
+        output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, %s %s, by %s", show_member(run, "started_at"),
+                    has_ended(run) ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
 }
 
 static void show_server(struct output *out, const struct json *run)
@@ -308,13 +328,25 @@ static void show_seals(struct output *out, const struct json *run)
 void show_run(struct output *out, const struct json *run)
 {
     show_state(out, run);
-    show_server(out, run);
-    show_proofs(out, run);
-    show_dump(out, run);
+    if (is_redacted(run)) {
+        output_pair(out, SHOW_LABEL, "", OUTPUT_YELLOW, "run of %s: only name, state and space are shown to you",
+                    show_member(run, "owner"));
+    } else {
+        show_server(out, run);
+        show_proofs(out, run);
+        show_dump(out, run);
+    }
     show_space(out, run);
     if (!has_ended(run) && show_member(run, "guarantee")[0] != '\0')
         output_pair(out, SHOW_LABEL, "Guarantee", OUTPUT_PLAIN, "%s", show_member(run, "guarantee"));
     show_seals(out, run);
+    if (has_ended(run)) {
+        struct buffer why;
+        buffer_init(&why);
+        show_why(run, &why);
+        output_pair(out, SHOW_LABEL, "Why", OUTPUT_BOLD, "%s", why.data);
+        buffer_fini(&why);
+    }
 }
 
 void show_json(struct output *out, const char *schema, const struct json *run)
@@ -324,39 +356,6 @@ void show_json(struct output *out, const char *schema, const struct json *run)
     json_append(json_set_array(answer, "runs"), json_copy(run));
     output_json(out, answer);
     json_free(answer);
-}
-
-void show_runs(struct output *out, const struct json *runs)
-{
-    static const char *const headings[] = {"NAME", "OWNER", "STATE", "EXPERIMENT", ">FREE", ">FLOOR", ">UP", "FOLDER"};
-    enum { COLUMNS = sizeof headings / sizeof headings[0] };
-    size_t count = json_count(runs), row = 0;
-    char **cells = memory_new((count * COLUMNS + 1) * sizeof *cells);
-    enum output_style *styles = memory_new((count + 1) * sizeof *styles);
-    for (const struct json *r = json_first(runs); r != NULL; r = json_next(r), row++) {
-        char a[SIZE_TEXT], b[SIZE_TEXT], up[DURATION_TEXT];
-        uint64_t free_bytes = 0, floor = 0, uptime = 0;
-        const char *state = show_member(r, "state"), *outcome = show_member(r, "outcome"),
-                   *experiment = show_member(r, "exp");
-        bool has_space = show_number(r, "space.free_bytes", &free_bytes);
-        show_number(r, "space.floor_bytes", &floor);
-        show_number(r, "uptime_ms", &uptime);
-        char **cell = cells + row * COLUMNS;
-        cell[0] = memory_copy(show_member(r, "name"));
-        cell[1] = memory_copy(show_member(r, "owner"));
-        cell[2] = strcmp(state, "ended") == 0 ? memory_format("ended: %s", outcome) : memory_copy(state);
-        cell[3] = memory_copy(experiment[0] != '\0' ? experiment : "-");
-        cell[4] = memory_copy(has_space ? size_text(free_bytes, a) : "-");
-        cell[5] = memory_copy(has_space ? size_text(floor, b) : "-");
-        cell[6] = memory_copy(duration_text(uptime, up));
-        cell[7] = memory_copy(show_member(r, "dir"));
-        styles[row] = state_style(state, outcome);
-    }
-    output_table(out, COLUMNS, headings, count, (const char *const *)cells, styles);
-    for (size_t i = 0; i < count * COLUMNS; i++)
-        free(cells[i]);
-    free(cells);
-    free(styles);
 }
 
 void show_seal(struct output *out, const struct json *seal, const char *directory)
@@ -392,7 +391,7 @@ void show_outcome(struct output *out, const struct json *run)
                *message = show_member(run, "message");
     output_safe(out, OUTPUT_BOLD, show_member(run, "name"));
     output_text(out, ": ");
-    output_safe(out, state_style(state, outcome), has_ended(run) ? outcome : state);
+    output_safe(out, show_style(state, outcome), has_ended(run) ? outcome : state);
     if (message[0] != '\0') {
         output_text(out, ": ");
         output_safe(out, OUTPUT_PLAIN, message);

@@ -20,9 +20,6 @@ void show_run(struct output *out, const struct json *run);
 /* {"schema": SCHEMA, "runs": [RUN]} on a line. `run` stays the caller's. */
 void show_json(struct output *out, const char *schema, const struct json *run);
 
-/* The table of `list`. */
-void show_runs(struct output *out, const struct json *runs);
-
 /* Why somebody other than who asked for the dump has switched it off ("free space was at the soft level"); "" when it
  * was who asked, or is not told. */
 const char *show_sealed_early(const struct json *seal);
@@ -33,11 +30,20 @@ void show_seal(struct output *out, const struct json *seal, const char *director
 /* How a run ended: one or two lines. Nothing but the state while it has not. */
 void show_outcome(struct output *out, const struct json *run);
 
+/* Why a run is over, in one line with numbers: "killed at the floor: 20.1 GiB free on ...". Appended to *text. */
+void show_why(const struct json *run, struct buffer *text);
+
 /* "21:35:02.120  +12.3 s  text", coloured by level. */
 void show_event(struct output *out, const struct json *event);
 
 /* The exit status that the run ended with; STATUS_INTERNAL where none is told. */
 int show_exit_status(const struct json *run);
+
+/* The colour of a state, of an ended run that of its outcome. */
+enum output_style show_style(const char *state, const char *outcome);
+
+/* Seconds since 1970 of "2026-11-29T21:35:02.120Z", its fraction left out; -1 when it is no such time. */
+double show_time(const char *at);
 
 /* "12.3 s" of "uptime_ms" and the like: seconds with one digit, at most `size` bytes. */
 const char *show_seconds(uint64_t ms, char *text, size_t size);

@@ -280,11 +280,16 @@ class Daemon(Server):
         os.makedirs(runtime, mode=0o700, exist_ok=True)
         self.guards = {g.run["name"]: g for g in guards}
         self.on_start = None
+        self.others = []  # run objects of runs that cannot be asked anything
+        self.more = {}    # members of the answer to list
+        self.refusal = None
         super().__init__(os.path.join(runtime, "control"))
 
     def answer(self, method, params, connection):
+        if self.refusal is not None:
+            raise self.refusal
         if method == "list":
-            return {"runs": [g.run for g in self.guards.values()]}
+            return {"runs": [g.run for g in self.guards.values()] + self.others, **self.more}
         if method == "start":
             guard = self.on_start(params)
             self.guards[guard.run["name"]] = guard

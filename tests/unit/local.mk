@@ -154,9 +154,9 @@ tests_unit_test_spark_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_spark_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
 
 # kldumpctl itself against a guard without a server
-dist_check_SCRIPTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_doctor.py tests/unit/test_watch.py
+dist_check_SCRIPTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_ctl_list.py tests/unit/test_doctor.py tests/unit/test_watch.py
 EXTRA_DIST += tests/unit/fake_guard.py
-TESTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_doctor.py tests/unit/test_watch.py
+TESTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_ctl_list.py tests/unit/test_doctor.py tests/unit/test_watch.py
 check_PROGRAMS += tests/unit/test_systemd
 TESTS += tests/unit/test_systemd
 tests_unit_test_systemd_SOURCES = tests/unit/test_systemd.c

@@ -75,7 +75,7 @@ class Framework(Base):
     def test_help_and_version(self):
         out, _ = self.ctl("help")
         names = re.findall(r"^  ([a-z]+)  +\S", out[out.index("Commands:"):], re.M)
-        for name in "doctor run start list status dump pause stop wait logs events check help".split():
+        for name in "doctor run start list status dump pause stop wait logs events metrics check help".split():
             self.assertIn(name, names)
         for name in names:
             out, _ = self.ctl("help", name)
@@ -132,7 +132,10 @@ class Finding(Base):
         self.ctl("wait", "d", "--for", "ended")
         self.ctl("wait", "d", "--for", "armed", status=85)
         self.assertIn("has ended", self.ctl("pause", "d", status=1)[1])
-        self.assertEqual(len(self.ctl("events", "d", "-f")[0].splitlines()), 1)
+        event, why = self.ctl("events", "d", "-f")[0].splitlines()
+        self.assertIn("last deed", event)
+        self.assertEqual(why, "d: killed, since its guard was lost: the guard was killed while the run was dumping; seen last: "
+                              "300.0 GiB free, floor 20.0 GiB, shrinking by 1.0 MiB/s")
 
     def test_record_that_is_no_record(self):
         folder = os.path.join(self.runtime, "runs", "x")
@@ -312,6 +315,34 @@ class Reading(Base):
         guard.end("completed", 0)
         out, _ = self.end(process, 0)
         self.assertIn("ended: completed", out)
+
+    def test_why(self):
+        """The last line of events, and of status, answers why the run is over: a word for the outcome, and the numbers."""
+        floor = "20.1 GiB free on /d, kill level 21.0 GiB (floor 20.0 GiB), shrinking by 4.2 GiB/s"
+        seen = "; seen last: 300.0 GiB free, floor 20.0 GiB, shrinking by 1.0 MiB/s, 3.0 GiB written"
+        backstop = "kldumpd ended it: its guard had not acted 20 MiB below the floor"
+        for i, (outcome, status, message, line) in enumerate((
+                ("completed", 0, "", "completed"),
+                ("stopped", 0, "asked for by bob (uid 1001)", "stopped: asked for by bob (uid 1001)"),
+                ("floor", 83, floor, "killed at the floor: " + floor),
+                ("budget", 84, "12.0 GiB written, --budget 10.0 GiB", "killed at the byte budget: 12.0 GiB written, --budget 10.0 GiB"),
+                ("verify-failed", 82, "no decode pass", "ended, since the hooks could not be proven: no decode pass"),
+                ("start-failed", 81, "exit status 3", "ended before it was ready: exit status 3"),
+                ("start-timeout", 81, "not ready after 5 s", "ended, since it was not ready in time: not ready after 5 s"),
+                ("server-exited", 7, "exit status 7", "the server ended by itself: exit status 7"),
+                ("control-lost", 85, "unanswered for 60 s", "killed, since the dumper's control was lost: unanswered for 60 s" + seen),
+                ("guard-lost", 85, backstop, "killed, since its guard was lost: " + backstop + seen),
+                ("unkillable", 86, "pid 7 in state D", "over, but processes that cannot be killed remain: pid 7 in state D"),
+                ("novel", 1, "m", "novel: m"))):
+            guard = self.guard("r%d" % i)
+            guard.event("begun")
+            guard.run["space"]["written_bytes"] = 3 << 30
+            guard.end(outcome, status, message)
+            out = self.ctl("events", "r%d" % i)[0].splitlines()
+            self.assertEqual(len(out), 3)
+            self.assertEqual(out[-1], "r%d: %s" % (i, line))
+            self.assertEqual(self.ctl("status", "r%d" % i)[0].splitlines()[-1], "Why        " + line)
+            self.assertEqual(len(self.ctl("events", "r%d" % i, "--json")[0].splitlines()), 2)
 
     def test_events_since(self):
         guard = self.guard("e")
