@@ -1,9 +1,13 @@
-/* kldumpctl stop [RUN] [--now] */
+/* kldumpctl stop [RUN] [--now], stop --all [--now] */
+#include "base/memory.h"
+#include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/follow.h"
 #include "ctl/show.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool never(const char *state)
 {
@@ -58,17 +62,18 @@ static void print_seals(struct output *out, const struct json *found, size_t kno
             show_seal(out, s, show_member(found, "dir"));
 }
 
-static int run(const struct command *command, struct output *out, int argc, char **argv)
+/* However it came to its end, it is stopped; unless something of it is still there. */
+static int status_of(const struct json *found)
 {
-    bool now = false, as_json = false;
+    return strcmp(show_member(found, "outcome"), "unkillable") == 0 ? STATUS_UNKILLABLE : STATUS_DONE;
+}
+
+static int stop_one(const struct command *command, struct output *out, const char *name, bool now, bool as_json)
+{
     struct error err = ERROR_INIT;
-    struct command_operands operands;
     struct find find = {0};
     struct json *found = NULL;
-    const struct command_option options[] = {{"now", 0, &now, NULL}, {"json", 0, &as_json, NULL}, {0}};
-    if (!command_parse(command, options, argc, argv, 1, &operands))
-        return STATUS_USAGE;
-    enum error_code code = find_run(operands.item[0], &find, &err);
+    enum error_code code = find_run(name, &find, &err);
     size_t known = code == ERROR_NONE ? seal_count(&find) : 0;
     if (code == ERROR_NONE)
         code = stop(&find, now, &found, &err);
@@ -81,25 +86,151 @@ static int run(const struct command *command, struct output *out, int argc, char
         show_outcome(out, found);
         print_seals(out, found, known);
     }
-    /* however it came to its end, it is stopped; unless something of it is still there */
-    bool remains = strcmp(show_member(found, "outcome"), "unkillable") == 0;
+    int status = status_of(found);
     json_free(found);
-    return remains ? STATUS_UNKILLABLE : STATUS_DONE;
+    return status;
+}
+
+/* ---- all of them ---- */
+
+/* A run under way to its end. */
+struct stopping {
+    struct find find;
+    char name[65];
+    bool asked;
+};
+
+static bool is_ours(const struct json *run)
+{
+    uint64_t uid = 0;
+    return !show_number(run, "uid", &uid) || uid == geteuid();
+}
+
+static enum error_code ask(struct stopping *one, bool now, struct error *err)
+{
+    struct json *answer = NULL, *parameters = json_object();
+    json_set_bool(parameters, "now", now);
+    enum error_code code = find_call(&one->find, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
+    json_free(answer);
+    return code == ERROR_UNREACHABLE ? find_again(&one->find, CLIENT_PATIENCE_MS, err) : code;
+}
+
+/* Orders the end of every live run of the list; those that somebody else owns and does not let us end are left out.
+ * Returns how many are on their way; *status: of the first that could not be asked. */
+static size_t ask_all(const struct command *command, const struct find_list *list, bool now, struct stopping *ret_all,
+                      int *status)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json *run = list->seen[i].run;
+        struct stopping *one = &ret_all[count];
+        struct error err = ERROR_INIT;
+        if (!find_is_live(run))
+            continue;
+        *one = (struct stopping){0};
+        text_copy(one->name, sizeof one->name, show_member(run, "name"));
+        enum error_code code = find_open(&list->seen[i], &one->find, &err);
+        if (code == ERROR_NONE && one->find.client != NULL)
+            code = ask(one, now, &err);
+        if (code == ERROR_NONE) {
+            count++;
+            continue;
+        }
+        find_fini(&one->find);
+        if ((code == ERROR_FORBIDDEN && !is_ours(run)) || code == ERROR_NO_RUN)
+            continue;
+        int failed = command_fail(command, &err);
+        *status = *status == STATUS_DONE ? failed : *status;
+    }
+    return count;
+}
+
+/* Waits for each and prints its line as soon as it is there. */
+static int await_all(const struct command *command, struct output *out, struct stopping *all, size_t count,
+                     bool as_json)
+{
+    int status = STATUS_DONE;
+    for (size_t i = 0; i < count; i++) {
+        struct error err = ERROR_INIT;
+        struct json *found = NULL;
+        struct follow follow = {.find = &all[i].find, .is_reached = never};
+        int own;
+        if (follow_run(&follow, &found, &err) != ERROR_NONE) {
+            own = command_fail(command, &err);
+        } else {
+            own = status_of(found);
+            if (as_json)
+                show_json(out, "kldump.stop/1", found);
+            else
+                show_outcome(out, found);
+            output_flush(out, NULL);
+        }
+        json_free(found);
+        find_fini(&all[i].find);
+        status = status == STATUS_DONE ? own : status;
+    }
+    return status;
+}
+
+/* Two users may have a run of one name; kldumpd takes a name for one of them, so it is looked again until a round ends
+ * nothing more. */
+static int stop_all(const struct command *command, struct output *out, bool now, bool as_json)
+{
+    int status = STATUS_DONE;
+    size_t total = 0;
+    for (;;) {
+        struct error err = ERROR_INIT;
+        struct find_list list = {0};
+        if (find_all(&list, &err) != ERROR_NONE)
+            return command_fail(command, &err);
+        int round = command_notes(command, &list), asked = STATUS_DONE;
+        struct stopping *all = memory_new((list.count + 1) * sizeof *all);
+        size_t count = ask_all(command, &list, now, all, &asked);
+        find_list_fini(&list);
+        int awaited = await_all(command, out, all, count, as_json);
+        free(all);
+        round = round == STATUS_DONE ? asked : round;
+        round = round == STATUS_DONE ? awaited : round;
+        status = status == STATUS_DONE ? round : status;
+        total += count;
+        if (count == 0 || round != STATUS_DONE)
+            break;
+    }
+    if (total == 0 && status == STATUS_DONE && !as_json)
+        output_text(out, "No run to stop is live.\n");
+    return status;
+}
+
+static int run(const struct command *command, struct output *out, int argc, char **argv)
+{
+    bool now = false, as_json = false, all = false;
+    struct command_operands operands;
+    const struct command_option options[] = {
+        {"all", 0, &all, NULL}, {"now", 0, &now, NULL}, {"json", 0, &as_json, NULL}, {0}};
+    if (!command_parse(command, options, argc, argv, 1, &operands))
+        return STATUS_USAGE;
+    if (all && operands.count > 0)
+        return command_usage_error(command, "--all stops every run; '%.60s' is one too many", operands.item[0]);
+    return all ? stop_all(command, out, now, as_json) : stop_one(command, out, operands.item[0], now, as_json);
 }
 
 const struct command command_stop = {
     .name = "stop",
-    .usage = "stop [RUN] [--now] [--json]",
-    .summary = "end a run and wait until nothing of it is left",
+    .usage = "stop [RUN] [--now] [--json]\n"
+             "stop --all [--now] [--json]",
+    .summary = "end a run, or all, and wait until nothing of it is left",
     .help = "Examples:\n"
             "  kldumpctl stop t\n"
             "  kldumpctl stop t --now\n"
+            "  kldumpctl stop --all\n"
             "\n"
             "Seals a dump under way, ends the server in order, and kills what is left after the stop\n"
             "timeout. Exit status 0, or 86 when processes remain that cannot be killed.\n"
             "\n"
             "Options:\n"
+            "  --all     every live run that you may end: your own; root and the admins also those of\n"
+            "            all other users of kldumpd\n"
             "  --now     kill at once, without a seal; also while an orderly stop is under way\n"
-            "  --json    the run as of its end\n",
+            "  --json    the run as of its end; with --all one object a line\n",
     .run = run,
 };

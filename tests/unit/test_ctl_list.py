@@ -41,9 +41,7 @@ class More(Base):
 
     def elsewhere(self, name, **changes):
         """A guard in another runtime folder."""
-        folder = tempfile.mkdtemp(prefix="kl-")
-        self.addCleanup(shutil.rmtree, folder, True)
-        guard = Guard(folder, name, **changes)
+        guard = Guard(os.path.join(self.runtime, "elsewhere"), name, **changes)
         self.servers.append(guard)
         return guard
 
@@ -213,6 +211,47 @@ class Places(More):
         self.assertIn("armed", ctl("status", "systems").stdout)
         self.assertIn(("status", {"run": "systems"}), wide.calls)
         self.assertIn('kldump_runs_ended_total{outcome="floor"} 5', ctl("metrics").stdout)
+
+
+class StopAll(More):
+    def test_all_and_each_has_its_line(self):
+        one, two, far = self.guard("one"), self.guard("two"), self.elsewhere("far")
+        self.guard("over", state="ended", outcome="floor").close()
+        self.daemon(far)
+        out, _ = self.ctl("stop", "--all")
+        self.assertEqual(sorted(out.splitlines()), ["far: stopped", "one: stopped", "two: stopped"])
+        self.assertEqual({g.run["state"] for g in (one, two, far)}, {"ended"})
+        self.assertEqual(self.ctl("stop", "--all")[0], "No run to stop is live.\n")
+
+    def test_at_once_and_as_json(self):
+        guards = [self.guard(name) for name in "ab"]
+        lines = [json.loads(line) for line in self.ctl("stop", "--all", "--now", "--json")[0].splitlines()]
+        self.assertEqual([(line["schema"], line["runs"][0]["outcome"]) for line in lines], [("kldump.stop/1", "stopped")] * 2)
+        for guard in guards:
+            self.assertIn(("stop", {"now": True}), guard.calls)
+        self.assertEqual(self.ctl("stop", "--all", "--json")[0], "")
+
+    def test_what_cannot_be_stopped(self):
+        """The others are stopped all the same; the status is that of the first that was not. Who has no say is not told."""
+        stuck, fine = self.guard("stuck"), self.guard("zfine")
+        stuck.on_stop = lambda: stuck.end("unkillable", 86, "pid 7 in state D")
+        theirs = self.elsewhere("theirs", uid=4712, owner="bob")
+
+        def refuse(_params, _connection):
+            raise Failure("forbidden", 88, "stop of run theirs needs its owner bob, root or a member of kldump-admin")
+        theirs.do_stop = refuse
+        self.daemon(theirs)
+        out, err = self.ctl("stop", "--all", status=86)
+        self.assertEqual([line.split(":")[0] for line in out.splitlines()], ["stuck", "zfine"])
+        self.assertEqual(err, "")
+        self.assertEqual(fine.run["state"], "ended")
+        self.assertIn("needs its owner bob, root or a member of kldump-admin", self.ctl("stop", "theirs", status=88)[1])
+        broken = self.guard("broken")
+        broken.broken = {"stop": b"hello\n"}
+        self.assertIn("not proper JSON", self.ctl("stop", "--all", status=125)[1])
+
+    def test_usage(self):
+        self.assertIn("--all stops every run", self.ctl("stop", "--all", "t", status=2)[1])
 
 
 class Metrics(More):
