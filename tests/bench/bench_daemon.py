@@ -108,13 +108,20 @@ def idle(place, seconds):
     return {"cpu_percent": (cpu_ns(pid) - before) / seconds / 1e7, **look(pid)}
 
 
-def load(place, runs, method, connections, rate, seconds):
-    pid = place.daemon.pid
-    before = cpu_ns(pid)
+def asks(place, runs, method, connections, rate, seconds):
     command = [BUILD / "tests/bench/request_load", place.runtime / "control", str(connections), str(rate), str(seconds), method,
                *(runs.names if method == "status" else [])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    found = json.loads(done.stdout)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def load(place, runs, method, connections, rate, seconds, beside=None):
+    """BESIDE: a second load, whose answers are not counted."""
+    pid = place.daemon.pid
+    before = cpu_ns(pid)
+    other = asks(place, runs, *beside, seconds) if beside else None
+    found = json.loads(asks(place, runs, method, connections, rate, seconds).communicate()[0])
+    if other:
+        other.communicate()
     return {**found, "daemon_cpu_ms_per_request": (cpu_ns(pid) - before) / 1e6 / found["asked"]}
 
 
@@ -234,6 +241,8 @@ def measure(place, options):
     print(f"{'':<40} {'':>9} {'p50':>8} {'p99':>8} {'max':>8}")
     found["status"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds)
     latency("status, 8 connections", found["status"])
+    found["status_beside_list"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds / 3, beside=("list", 1, 2))
+    latency("status, with 2 lists a second beside", found["status_beside_list"])
     found["list"] = load(place, runs, "list", 1, 10, options.seconds / 3)
     latency(f"list of {options.runs} runs", found["list"])
     found["programs"] = programs(place, runs)
@@ -248,8 +257,8 @@ def measure(place, options):
     print(f"{one['runs']} runs started and stopped in {one['seconds']:.0f} s beside them (after a tenth -> end): "
           + ", ".join(f"{key} {one['after_a_tenth'][key]} -> {one['end'][key]}" for key in one["end"])
           + f"; {one['cgroups_more']} cgroups more, {one['run_folders']} folders of runs of {one['runtime_kb']} kB", flush=True)
-    found["status_after"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds / 3)
-    latency("status, after that", found["status_after"])
+    found["status_after"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds / 3, beside=("list", 1, 2))
+    latency("the same, after that", found["status_after"])
     found["list_after"] = load(place, runs, "list", 1, 10, options.seconds / 3)
     latency(f"list of {one['listed']} runs", found["list_after"])
     return found
