@@ -177,15 +177,14 @@ def restart(place, runs, number):
 
 
 def cgroups():
-    """Of runs; those of other tests included, so that only growth counts."""
-    return sum(1 for root, folders, _ in os.walk("/sys/fs/cgroup") for folder in folders if folder.startswith("kldump"))
+    """Of the runs that came and went."""
+    return sum(1 for _, folders, _ in os.walk("/sys/fs/cgroup") for folder in folders if folder.startswith("kldump") and "-c-" in folder)
 
 
 def churn(place, runs, count, seconds):
     """COUNT runs started and stopped at a steady pace beside those that live; what the daemon holds after a tenth and at the end."""
     pid = place.daemon.pid
     begin, looks = time.monotonic(), []
-    cgroups_before = cgroups()
 
     def work(first):
         for number in range(first, count, STARTERS):
@@ -215,7 +214,7 @@ def churn(place, runs, count, seconds):
     with place.control() as control:
         shown = len(control.call("list")["runs"])
     return {"runs": count, "seconds": time.monotonic() - begin, "after_a_tenth": early, "end": end,
-            "most": {key: max(one[key] for one in looks) for key in end}, "cgroups_more": cgroups() - cgroups_before,
+            "most": {key: max(one[key] for one in looks) for key in end}, "cgroups": cgroups(),
             "run_folders": len(list((place.runtime / "runs").iterdir())), "listed": shown,
             "runtime_kb": int(subprocess.run(["du", "-sk", place.runtime], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0])}
 
@@ -256,7 +255,7 @@ def measure(place, options):
     one = found["churn"] = churn(place, runs, options.churn_runs, options.churn_seconds)
     print(f"{one['runs']} runs started and stopped in {one['seconds']:.0f} s beside them (after a tenth -> end): "
           + ", ".join(f"{key} {one['after_a_tenth'][key]} -> {one['end'][key]}" for key in one["end"])
-          + f"; {one['cgroups_more']} cgroups more, {one['run_folders']} folders of runs of {one['runtime_kb']} kB", flush=True)
+          + f"; {one['cgroups']} cgroups of them left, {one['run_folders']} folders of runs of {one['runtime_kb']} kB", flush=True)
     found["status_after"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds / 3, beside=("list", 1, 2))
     latency("the same, after that", found["status_after"])
     found["list_after"] = load(place, runs, "list", 1, 10, options.seconds / 3)
@@ -271,7 +270,7 @@ def judge(found):
     if max(one["status_s"] for rounds in found["restart"].values() for one in rounds) >= LIMIT_FOUND_S:
         failed.append(f"restart: all runs must be found again within {LIMIT_FOUND_S} s")
     early, end = found["churn"]["after_a_tenth"], found["churn"]["end"]
-    if end["descriptors"] > early["descriptors"] + 4 or end["rss_kb"] > early["rss_kb"] * 1.15 or end["zombies"] or found["churn"]["cgroups_more"] > 0:
+    if end["descriptors"] > early["descriptors"] + 4 or end["rss_kb"] > early["rss_kb"] * 1.15 or end["zombies"] or found["churn"]["cgroups"]:
         failed.append("churn: descriptors, memory, zombies or cgroups grew")
     return failed
 
