@@ -53,6 +53,7 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_relay_end(daemon);
     daemon_names_end(daemon);
     daemon_watch_end(daemon);
+    daemon_keep_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
     close_handles(daemon);
 }
@@ -113,7 +114,8 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
         code = runtime_directory(daemon->serves_all ? RUNTIME_SYSTEM : RUNTIME_MAKE, &daemon->runtime, err);
     if (code == ERROR_NONE)
         code = take_lock(daemon, err);
-    daemon_runs_begin(daemon);
+    if (code == ERROR_NONE)
+        daemon_runs_begin(daemon);
     if (code == ERROR_NONE)
         code = open_socket(daemon, descriptor > 0 ? descriptor : 0, err);
     if (code != ERROR_NONE)
@@ -152,8 +154,10 @@ int daemon_main(void)
         return STATUS_INTERNAL;
     }
     enum error_code code = begin(&daemon, &err);
-    if (code != ERROR_NONE)
+    if (code != ERROR_NONE) {
         fprintf(stderr, "kldumpd: %s\n", err.message);
+        daemon_keep_end(&daemon);
+    }
     uv_run(&daemon.loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon.loop);
     if (daemon.lock_fd >= 0)

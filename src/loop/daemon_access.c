@@ -103,7 +103,7 @@ void daemon_access_request(struct control_request *request, void *user)
         daemon_start_request(request, daemon);
         break;
     case CONTROL_LIST:
-        daemon_runs_list(request, daemon);
+        daemon_list_request(request, daemon);
         break;
     default:
         daemon_relay_request(request, daemon);

@@ -25,33 +25,6 @@ enum { SHOWN_MAX = 400 };
 #pragma weak registry_first
 #pragma weak registry_find
 
-static int open_runs(const struct daemon *daemon, struct error *err)
-{
-    char *path = memory_format("%s/runs", daemon->runtime);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        error_set_errno(err, ERROR_SYSTEM, errno, "%s", path);
-    free(path);
-    return fd;
-}
-
-enum error_code daemon_find_folder(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_owner,
-                                   struct error *err)
-{
-    struct stat status;
-    int runs_fd = open_runs(daemon, err);
-    if (runs_fd < 0)
-        return ERROR_SYSTEM;
-    int fd;
-    enum error_code code = file_below_folder(runs_fd, name, &fd, &status, err);
-    close(runs_fd);
-    if (code != ERROR_NONE)
-        return code;
-    *ret_fd = fd;
-    *ret_owner = status.st_uid;
-    return ERROR_NONE;
-}
-
 enum error_code daemon_find_socket(const struct daemon *daemon, const struct daemon_found *run, int *ret_fd,
                                    pid_t *ret_pid, struct error *err)
 {
@@ -66,19 +39,15 @@ enum error_code daemon_find_socket(const struct daemon *daemon, const struct dae
     }
     int folder_fd, fd;
     uid_t owner;
-    enum error_code code = daemon_find_folder(daemon, run->name, &folder_fd, &owner, err);
+    enum error_code code = daemon_runs_open(daemon, run->name, &folder_fd, &owner, err);
     if (code != ERROR_NONE)
         return code;
     code = file_below_socket(folder_fd, "control", &fd, err);
     close(folder_fd);
     if (code != ERROR_NONE)
         return code;
-    struct daemon_owned owned;
-    *ret_pid = 0;
-    if (daemon_owned_read(daemon, run->name, &owned, NULL) == ERROR_NONE) {
-        *ret_pid = owned.live ? owned.launched->pid : 0;
-        daemon_owned_fini(&owned);
-    }
+    const struct daemon_owned *owned = daemon_keep_find(daemon, run->name);
+    *ret_pid = owned != NULL && owned->live ? owned->launched->pid : 0;
     *ret_fd = fd;
     return ERROR_NONE;
 }
@@ -117,7 +86,7 @@ static void add_of_folder(const struct daemon *daemon, const char *name, struct 
 {
     int folder_fd;
     uid_t owner;
-    if (daemon_find_folder(daemon, name, &folder_fd, &owner, NULL) != ERROR_NONE)
+    if (daemon_runs_open(daemon, name, &folder_fd, &owner, NULL) != ERROR_NONE)
         return;
     close(folder_fd);
     add(runs, name, owner, false, daemon_runs_is_live(daemon, name));

@@ -1,17 +1,253 @@
-/* Happy path: a run is started, its record written. */
+/* Happy path: a run is started, its record written, its guard's pidfd watched. It ends: what it left is ended, and it
+ * is counted. The daemon starts: all records are read, the guards that live are watched again.
+ *
+ * The record cannot be written: told, kept in mind, tried again at each list.
+ * The guard is gone when the daemon comes back, or is killed together with its keeper: what is left in the run's
+ * cgroup, which nobody watches over, is killed. A run of another boot has left no process.
+ * A record is damaged: daemon_owned.c sets it aside; the run is listed from its folder, as one that was not started
+ * here. */
+#include "base/memory.h"
+#include "base/text.h"
 #include "loop/daemon_private.h"
 #include "sys/launch.h"
+#include "sys/process.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+/* Of one guard; freed by its close callback. */
+struct watch {
+    uv_poll_t poll;
+    struct daemon *daemon;
+    int pidfd;
+    char name[65];
+};
+
+struct daemon_kept {
+    struct daemon_kept *next;
+    struct daemon_owned owned;
+    struct watch *watch; /* NULL: its guard is gone */
+    bool unwritten;
+};
+
+static struct daemon_kept *find(const struct daemon *daemon, const char *name)
+{
+    struct daemon_kept *kept = daemon->known != NULL ? daemon->known->kept : NULL;
+    while (kept != NULL && strcmp(kept->owned.name, name) != 0)
+        kept = kept->next;
+    return kept;
+}
+
+/* ---- the guard's end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct watch *watch = handle->data;
+    close(watch->pidfd);
+    free(watch);
+}
+
+static void unwatch(struct daemon_kept *kept)
+{
+    if (kept->watch != NULL)
+        uv_close((uv_handle_t *)&kept->watch->poll, on_closed);
+    kept->watch = NULL;
+}
+
+/* No guard watches over it any more, and perhaps no keeper. */
+static void end_rest(const struct daemon_owned *owned)
+{
+    struct error err = ERROR_INIT;
+    if (!owned->this_boot || owned->launched->cgroup[0] == '\0')
+        return;
+    enum error_code code = launch_kill(owned->launched, &err);
+    if (code != ERROR_NONE && code != ERROR_NOT_FOUND)
+        fprintf(stderr, "kldumpd: what run %s left behind: %s\n", owned->name, err.message);
+}
+
+static void on_gone(uv_poll_t *poll, int status, int events)
+{
+    struct watch *watch = poll->data;
+    struct daemon *daemon = watch->daemon;
+    struct daemon_kept *kept = find(daemon, watch->name);
+    (void)status;
+    (void)events;
+    if (kept == NULL || kept->watch != watch)
+        return;
+    kept->owned.live = false;
+    unwatch(kept);
+    end_rest(&kept->owned);
+    daemon_ended_look(daemon);
+    daemon_tell(daemon);
+}
+
+/* Takes `pidfd` over, -1: none. False: that guard is gone. */
+static bool watch_guard(struct daemon *daemon, struct daemon_kept *kept, int pidfd)
+{
+    struct process process;
+    const struct launch_result *launched = kept->owned.launched;
+    if (pidfd < 0)
+        pidfd = process_open(launched->pid);
+    /* looked at after it was opened: this very process, and no later one of its number */
+    if (pidfd < 0 || !process_read(launched->pid, &process) || process.start_ticks != launched->start_ticks) {
+        if (pidfd >= 0)
+            close(pidfd);
+        return false;
+    }
+    struct watch *watch = memory_new(sizeof *watch);
+    watch->daemon = daemon;
+    watch->pidfd = pidfd;
+    text_copy(watch->name, sizeof watch->name, kept->owned.name);
+    if (uv_poll_init(&daemon->loop, &watch->poll, pidfd) != 0) {
+        close(pidfd);
+        free(watch);
+        return true;
+    }
+    watch->poll.data = watch;
+    kept->watch = watch;
+    uv_poll_start(&watch->poll, UV_READABLE, on_gone);
+    return true;
+}
+
+/* ---- begin and end ---- */
+
+static struct daemon_kept *add(struct daemon *daemon, struct daemon_owned *owned)
+{
+    struct daemon_kept *kept = memory_new(sizeof *kept);
+    kept->owned = *owned;
+    *owned = (struct daemon_owned){0};
+    kept->next = daemon->known->kept;
+    daemon->known->kept = kept;
+    return kept;
+}
+
+static void find_again(struct daemon *daemon, const char *name)
+{
+    struct daemon_owned owned;
+    if (daemon_owned_read(daemon, name, &owned, NULL) != ERROR_NONE)
+        return;
+    struct daemon_kept *kept = add(daemon, &owned);
+    if (kept->owned.live && watch_guard(daemon, kept, -1))
+        return;
+    kept->owned.live = false;
+    end_rest(&kept->owned);
+}
+
+void daemon_keep_begin(struct daemon *daemon)
+{
+    char *path = memory_format("%s/owned", daemon->runtime);
+    DIR *folder = opendir(path);
+    free(path);
+    if (folder == NULL)
+        return;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        if (!text_ends(entry->d_name, ".json"))
+            continue;
+        char *name = memory_copy_n(entry->d_name, strlen(entry->d_name) - strlen(".json"));
+        if (text_is_name(name))
+            find_again(daemon, name);
+        free(name);
+    }
+    closedir(folder);
+}
+
+void daemon_keep_end(struct daemon *daemon)
+{
+    for (struct daemon_kept *kept = daemon->known != NULL ? daemon->known->kept : NULL; kept != NULL; kept = kept->next)
+        unwatch(kept);
+}
+
+static void free_one(struct daemon_kept *kept)
+{
+    daemon_owned_fini(&kept->owned);
+    free(kept);
+}
+
+void daemon_keep_free(struct daemon_kept *kept)
+{
+    while (kept != NULL) {
+        struct daemon_kept *next = kept->next;
+        free_one(kept);
+        kept = next;
+    }
+}
+
+/* ---- what others ask and tell ---- */
+
+static void drop(const struct daemon *daemon, const char *name)
+{
+    for (struct daemon_kept **link = &daemon->known->kept; *link != NULL; link = &(*link)->next) {
+        struct daemon_kept *kept = *link;
+        if (strcmp(kept->owned.name, name) != 0)
+            continue;
+        *link = kept->next;
+        unwatch(kept);
+        free_one(kept);
+        return;
+    }
+}
 
 void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned)
 {
     struct error err = ERROR_INIT;
-    if (daemon_owned_write(daemon, owned, &err) != ERROR_NONE)
-        fprintf(stderr, "kldumpd: run %s is not found again by the next kldumpd: %s\n", owned->name, err.message);
-    if (owned->launched->pidfd >= 0)
-        close(owned->launched->pidfd);
-    daemon_owned_fini(owned);
+    drop(daemon, owned->name);
+    struct daemon_kept *kept = add(daemon, owned);
+    int pidfd = kept->owned.launched->pidfd;
+    kept->owned.launched->pidfd = -1;
+    kept->owned.this_boot = true;
+    kept->unwritten = daemon_owned_write(daemon, &kept->owned, &err) != ERROR_NONE;
+    if (kept->unwritten)
+        fprintf(stderr, "kldumpd: run %s goes on, but is not found again by the next kldumpd: %s\n", kept->owned.name,
+                err.message);
+    kept->owned.live = watch_guard(daemon, kept, pidfd);
+    if (!kept->owned.live)
+        end_rest(&kept->owned);
+    daemon_ended_look(daemon);
+    daemon_tell(daemon);
+}
+
+const struct daemon_owned *daemon_keep_find(const struct daemon *daemon, const char *name)
+{
+    const struct daemon_kept *kept = find(daemon, name);
+    return kept != NULL ? &kept->owned : NULL;
+}
+
+bool daemon_keep_is_live(const struct daemon *daemon, const char *name)
+{
+    const struct daemon_kept *kept = find(daemon, name);
+    return kept != NULL && kept->owned.live;
+}
+
+size_t daemon_keep_count(const struct daemon *daemon, uid_t uid)
+{
+    size_t count = 0;
+    for (const struct daemon_kept *kept = daemon->known->kept; kept != NULL; kept = kept->next)
+        count += kept->owned.live && kept->owned.uid == uid;
+    return count;
+}
+
+void daemon_keep_note_end(const struct daemon *daemon, const char *name, const char *end)
+{
+    struct daemon_kept *kept = find(daemon, name);
+    if (kept == NULL)
+        return;
+    text_copy(kept->owned.end, sizeof kept->owned.end, end);
+    kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
+}
+
+void daemon_keep_write_again(const struct daemon *daemon)
+{
+    for (struct daemon_kept *kept = daemon->known->kept; kept != NULL; kept = kept->next)
+        if (kept->unwritten)
+            kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
+}
+
+void daemon_keep_forget(const struct daemon *daemon, const char *name)
+{
+    drop(daemon, name);
+    daemon_owned_remove(daemon, name);
 }

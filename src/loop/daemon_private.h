@@ -5,6 +5,7 @@
 #include "loop/control.h"
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <uv.h>
 
 struct json;
@@ -38,9 +39,25 @@ struct daemon {
     struct daemon_known *known; /* daemon_runs.c */
 };
 
+/* What was read last of a run's record. */
+struct daemon_known_run {
+    char name[65];
+    struct json *run; /* NULL: nothing yet */
+    struct stat status;
+    uint64_t read_ms;
+};
+
+struct daemon_kept;
+struct daemon_ended;
+
 /* What the daemon keeps in mind about records; begun and ended by daemon_runs.c. */
 struct daemon_known {
-    struct list damaged_told; /* files of owned/ that could not be set aside, told already */
+    struct list damaged_told;       /* files of owned/ that could not be set aside, told already */
+    struct daemon_known_run **runs; /* sorted by name */
+    size_t run_count;
+    char *own_name;             /* of the user that we are; "?": he has none */
+    struct daemon_kept *kept;   /* daemon_keep.c */
+    struct daemon_ended *ended; /* daemon_ended.c */
 };
 
 /* daemon_service.c: what the service manager is told. */
@@ -55,25 +72,48 @@ void daemon_service_describe(const struct daemon *daemon, char *text, size_t siz
 /* daemon_runs.c: what the runtime folder says. Reads a tmpfs, so it may block the loop. */
 void daemon_runs_begin(struct daemon *daemon); /* first of all, when `runtime` is known */
 void daemon_runs_end(struct daemon *daemon);   /* last of all; also without a begin */
+/* The folder runs/ (-1: errno), and that of a run (O_PATH) with whose it is. ERROR_FORMAT with err->system EXDEV:
+ * something is mounted over it. Descriptors are the caller's. */
+int daemon_runs_open_all(const struct daemon *daemon);
+enum error_code daemon_runs_open(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_uid,
+                                 struct error *err);
 bool daemon_runs_exists(const struct daemon *daemon, const char *name);
-bool daemon_runs_is_live(const struct daemon *daemon, const char *name);                     /* its guard lives */
+bool daemon_runs_is_live(const struct daemon *daemon, const char *name); /* its guard lives */
+/* Whose it is: our own record's word, else the kernel's for its folder. */
+bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret_uid);
 void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list *ret_names); /* sorted */
 /* The record of a run. When its guard is gone without having written the end, the run object says so: state "ended",
  * outcome "guard-lost". ERROR_NOT_FOUND: no record (yet); ERROR_FORMAT: damaged. The caller frees. */
 enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
                                    struct error *err);
-/* A run object for one whose record cannot be read. */
-struct json *daemon_runs_unread(const char *name, const char *state, const char *message);
-/* The method `list`. */
-void daemon_runs_list(struct control_request *request, void *user);
+/* Its run object alone, which is read again only when the file is another one. */
+enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
+                                struct error *err);
+void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names); /* sorted ones */
 /* Appends output from *offset on, counted from the oldest byte that is kept, at most `most` bytes and no part of a
  * character at the end. *offset moves down to the end of what there is. True: that is all. */
 struct buffer;
 bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *offset, size_t most, struct buffer *text);
 
+/* daemon_list.c: the method `list`. */
+void daemon_list_request(struct control_request *request, void *user);
+
+/* daemon_ended.c: how many runs ended how, in RUNTIME/ended.json together with those that were live at the last look:
+ * replaced as a whole, so that each is counted once, whenever the daemon ends or is killed. Kept in mind alone where
+ * it cannot be written, which is told once. */
+void daemon_ended_begin(struct daemon *daemon);      /* reads it, and looks */
+void daemon_ended_look(const struct daemon *daemon); /* counts those that were live and are no longer; daemon_retain */
+struct json *daemon_ended_counts(const struct daemon *daemon); /* {OUTCOME: n}; the caller frees */
+void daemon_ended_free(struct daemon_ended *ended);            /* also of NULL */
+
+/* daemon_retain.c: removes what ended runs left, beyond the newest DAEMON_RETAIN_RUNS of each user, or the newest
+ * DAEMON_RETAIN_BYTES of records and logs, so that nobody fills the tmpfs. */
+enum { DAEMON_RETAIN_RUNS = 64, DAEMON_RETAIN_BYTES = 256 * 1024 * 1024 };
+void daemon_retain(const struct daemon *daemon);
+
 /* daemon_start.c: the method `start`. */
 void daemon_start_request(struct control_request *request, void *user);
-void daemon_start_end(struct daemon *daemon); /* answers who waits; the guards go on */
+void daemon_start_end(struct daemon *daemon);                                  /* answers who waits; the guards go on */
 bool daemon_start_is_under_way(const struct daemon *daemon, const char *name); /* a start not answered yet */
 
 /* daemon_find.c: which run a request means. Reads a tmpfs; follows nothing that a user has made. */
@@ -90,10 +130,6 @@ bool daemon_find_is_live(const struct daemon *daemon, const struct daemon_found 
 /* The guard's control socket (O_PATH, the caller's) and pid (0: not known). */
 enum error_code daemon_find_socket(const struct daemon *daemon, const struct daemon_found *run, int *ret_fd,
                                    pid_t *ret_pid, struct error *err);
-/* RUNTIME/runs/NAME (O_PATH, the caller's) and who owns it. ERROR_NOT_FOUND; ERROR_FORMAT: a link, a mount, no folder.
- */
-enum error_code daemon_find_folder(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_owner,
-                                   struct error *err);
 /* What the guard said last at the register; NULL: it has not called in. */
 const struct registry_entry *daemon_find_entry(const struct daemon *daemon, const struct daemon_found *run);
 
@@ -129,9 +165,21 @@ void daemon_owned_fini(struct daemon_owned *owned);
 /* daemon_keep.c: the runs that we started are kept in mind and on the tmpfs, and their guards watched by pidfd, also
  * those that are found again after a restart. A guard that ends takes all of its run along: what its keeper has left,
  * launch_kill ends. */
-/* For daemon_start.c, once the guard is launched, with launched->pidfd open. Takes `owned` over. A record that cannot
- * be written (full, read-only) is told; the run goes on, kept in mind alone. */
+void daemon_keep_begin(struct daemon *daemon); /* all of owned/ is found again */
+void daemon_keep_end(struct daemon *daemon);   /* watches nobody from now on; the loop's next turns close */
+void daemon_keep_free(struct daemon_kept *kept);
+/* For daemon_start.c, once the guard is launched, with launched->pidfd open. Takes `owned` over, in the place of an
+ * older run of that name. A record that cannot be written (full, read-only) is told; the run goes on, kept in mind
+ * alone until it can. */
 void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned);
+const struct daemon_owned *daemon_keep_find(const struct daemon *daemon, const char *name); /* NULL: not ours */
+bool daemon_keep_is_live(const struct daemon *daemon, const char *name);
+size_t daemon_keep_count(const struct daemon *daemon, uid_t uid); /* live ones that this user has started */
+/* Before the daemon ends a run by itself: `end` (DAEMON_END_...) is what its record says then. */
+#define DAEMON_END_BACKSTOP "backstop"
+void daemon_keep_note_end(const struct daemon *daemon, const char *name, const char *end);
+void daemon_keep_write_again(const struct daemon *daemon);              /* what could not be written */
+void daemon_keep_forget(const struct daemon *daemon, const char *name); /* an ended one, and its record */
 
 /* daemon_access.c: the one place that says who may do what, by the access column of core/methods.def and the admin's
  * rules as they are now. `owner` is whose the run is, as the kernel or our own record say, never as a guard says. */

@@ -1,61 +1,127 @@
 /* Runs as their folders tell: runs/NAME/lock is held while the guard lives, runs/NAME/record.json is what it knew last.
- * Anything may be missing or damaged; then the run is shown with what is left, and the others are not affected. */
+ *
+ * The folders belong to the users, who may put anything there: all is opened below the checked descriptor of the folder
+ * (sys/file_below.h), read up to a limit, parsed strictly, and counts for nothing but being shown. Anything may be
+ * missing or damaged; then the run is shown with what is left, and the others are not affected. A damaged record of a
+ * run that is over is set aside as record.json.damaged. */
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "core/run.h"
 #include "json/json.h"
+#include "loop/clock.h"
 #include "loop/daemon_private.h"
-#include "sys/file.h"
-#include "sys/runtime.h"
+#include "sys/file_below.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RECORD_MAX = 32 * 1024 * 1024, LIST_BYTES_MAX = CONTROL_FRAME_MAX - 1024 };
+enum { RECORD_MAX = 4 * 1024 * 1024, LARGE_RECORD = 256 * 1024, LARGE_AGAIN_MS = 500 };
+static const char record_file[] = "record.json";
+
+/* ---- begin and end ---- */
 
 void daemon_runs_begin(struct daemon *daemon)
 {
+    const struct passwd *user = getpwuid(geteuid()); /* nobody is served yet: it may take its time */
     daemon->known = memory_new(sizeof *daemon->known);
+    daemon->known->own_name = memory_copy(user != NULL ? user->pw_name : "?");
+    daemon_keep_begin(daemon);
+    daemon_ended_begin(daemon);
+    daemon_retain(daemon);
+}
+
+static void forget(struct daemon_known_run *run)
+{
+    json_free(run->run);
+    free(run);
 }
 
 void daemon_runs_end(struct daemon *daemon)
 {
-    if (daemon->known == NULL)
+    struct daemon_known *known = daemon->known;
+    if (known == NULL)
         return;
-    list_fini(&daemon->known->damaged_told);
-    free(daemon->known);
+    for (size_t i = 0; i < known->run_count; i++)
+        forget(known->runs[i]);
+    free(known->runs);
+    free(known->own_name);
+    daemon_keep_free(known->kept);
+    daemon_ended_free(known->ended);
+    list_fini(&known->damaged_told);
+    free(known);
     daemon->known = NULL;
 }
 
-static char *path_of(const struct daemon *daemon, const char *name, const char *file)
+/* ---- folders ---- */
+
+int daemon_runs_open_all(const struct daemon *daemon)
 {
-    char *folder = runtime_run_folder(daemon->runtime, name);
-    char *path = memory_format("%s/%s", folder, file);
-    free(folder);
-    return path;
+    char *path = memory_format("%s/runs", daemon->runtime);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    free(path);
+    return fd;
 }
 
-bool daemon_runs_exists(const struct daemon *daemon, const char *name)
+enum error_code daemon_runs_open(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_uid,
+                                 struct error *err)
 {
     struct stat status;
-    char *folder = runtime_run_folder(daemon->runtime, name);
-    bool there = lstat(folder, &status) == 0 && S_ISDIR(status.st_mode);
-    free(folder);
-    return there;
+    int runs_fd = daemon_runs_open_all(daemon);
+    if (runs_fd < 0)
+        return error_set_errno(err, ERROR_NOT_FOUND, errno, "%s/runs", daemon->runtime);
+    enum error_code code = file_below_folder(runs_fd, name, ret_fd, &status, err);
+    close(runs_fd);
+    if (code == ERROR_NONE)
+        *ret_uid = status.st_uid;
+    else
+        error_prefix(err, "%s/runs", daemon->runtime);
+    return code;
+}
+
+/* A folder over which its user has mounted something is one, too. */
+bool daemon_runs_exists(const struct daemon *daemon, const char *name)
+{
+    struct error err = ERROR_INIT;
+    uid_t uid;
+    int fd = -1;
+    if (daemon_runs_open(daemon, name, &fd, &uid, &err) != ERROR_NONE)
+        return err.system == EXDEV;
+    close(fd);
+    return true;
 }
 
 bool daemon_runs_is_live(const struct daemon *daemon, const char *name)
 {
-    char *path = path_of(daemon, name, "lock");
-    bool live = file_is_locked(path);
-    free(path);
+    uid_t uid;
+    int fd = -1;
+    if (daemon_keep_is_live(daemon, name))
+        return true;
+    if (daemon_runs_open(daemon, name, &fd, &uid, NULL) != ERROR_NONE)
+        return false;
+    bool live = file_below_is_locked(fd, "lock", uid);
+    close(fd);
     return live;
+}
+
+bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret_uid)
+{
+    int fd = -1;
+    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
+    if (owned != NULL) {
+        *ret_uid = owned->uid;
+        return true;
+    }
+    if (daemon_runs_open(daemon, name, &fd, ret_uid, NULL) != ERROR_NONE)
+        return false;
+    close(fd);
+    return true;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -65,14 +131,16 @@ static int compare_names(const void *a, const void *b)
 
 void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list *ret_names)
 {
-    char *path = memory_format("%s/runs", daemon->runtime);
-    DIR *folder = opendir(path);
-    free(path);
-    if (folder == NULL)
+    int fd = daemon_runs_open_all(daemon);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    if (folder == NULL) {
+        if (fd >= 0)
+            close(fd);
         return;
+    }
     for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
-        if (text_is_name(entry->d_name) && daemon_runs_exists(daemon, entry->d_name) &&
-            (!live_only || daemon_runs_is_live(daemon, entry->d_name)))
+        if (text_is_name(entry->d_name) && (entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN) &&
+            (live_only ? daemon_runs_is_live(daemon, entry->d_name) : daemon_runs_exists(daemon, entry->d_name)))
             list_add(ret_names, entry->d_name);
     closedir(folder);
     if (ret_names->count > 1)
@@ -81,20 +149,27 @@ void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list 
 
 /* ---- records ---- */
 
-static struct json *mark_lost(const struct json *run)
+/* Its guard is gone, and the record does not tell the end. */
+static void mark_lost(const struct daemon *daemon, const char *name, struct json *run)
 {
-    struct json *lost = json_copy(run);
-    json_set_string(lost, "state", run_state_name(RUN_ENDED));
-    json_set_string(lost, "outcome", run_outcome_name(RUN_OUTCOME_GUARD_LOST));
-    json_set_u64(lost, "exit_status", STATUS_LOST);
-    json_set_null(lost, "pid");
-    json_set_null(lost, "exp");
-    json_set_string(lost, "message", "the guard was lost without a last word; its keeper kills the run then");
-    return lost;
+    const char *state = "";
+    json_get_string(run, "state", &state, NULL);
+    if (run_state_from_name(state) == RUN_ENDED)
+        return;
+    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
+    bool ours = owned != NULL && strcmp(owned->end, DAEMON_END_BACKSTOP) == 0;
+    json_set_string(run, "state", run_state_name(RUN_ENDED));
+    json_set_string(run, "outcome", run_outcome_name(ours ? RUN_OUTCOME_FLOOR : RUN_OUTCOME_GUARD_LOST));
+    json_set_u64(run, "exit_status", ours ? STATUS_FLOOR : STATUS_LOST);
+    json_set_null(run, "pid");
+    json_set_null(run, "exp");
+    json_set_string(run, "message",
+                    ours ? "killed by kldumpd at the floor: its guard had not acted"
+                         : "the guard was lost without a last word; its keeper kills the run then");
 }
 
-static enum error_code parse_record(const char *path, const struct buffer *text, const char *name,
-                                    struct json **ret_record, struct error *err)
+static enum error_code parse_record(const struct buffer *text, const char *name, struct json **ret_record,
+                                    struct error *err)
 {
     struct json *record = NULL;
     const char *schema, *own_name, *state;
@@ -111,115 +186,169 @@ static enum error_code parse_record(const char *path, const struct buffer *text,
         code = json_get_string(record, "run.state", &state, err);
     if (code != ERROR_NONE) {
         json_free(record);
-        error_prefix(err, "damaged record %s", path);
         return code;
     }
     *ret_record = record;
     return ERROR_NONE;
 }
 
-enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
-                                   struct error *err)
+static enum error_code read_record(int folder_fd, uid_t uid, const char *name, struct stat *ret_status,
+                                   struct json **ret_record, struct error *err)
 {
-    /* in this order: a guard that ends meanwhile has written its last record before it lets the lock go */
-    bool live = daemon_runs_is_live(daemon, name);
-    char *path = path_of(daemon, name, "record.json");
     struct buffer text;
+    int fd = -1;
+    enum error_code code = file_below_open(folder_fd, record_file, uid, &fd, ret_status, err);
+    if (code != ERROR_NONE)
+        return code;
     buffer_init(&text);
-    struct json *record = NULL;
-    const char *state = "";
-    enum error_code code = file_read(path, RECORD_MAX, &text, err);
+    if (ret_status->st_size > RECORD_MAX)
+        code = error_set(err, ERROR_FORMAT, "larger than the limit of %d bytes", RECORD_MAX);
+    else
+        code = file_below_read(fd, record_file, 0, RECORD_MAX + 1, &text, err);
     if (code == ERROR_NONE)
-        code = parse_record(path, &text, name, &record, err);
-    if (code == ERROR_NONE) {
-        json_get_string(record, "run.state", &state, NULL);
-        if (!live && run_state_from_name(state) != RUN_ENDED)
-            json_set_child(record, "run", mark_lost(json_member(record, "run")));
-        *ret_record = record;
-    }
+        code = parse_record(&text, name, ret_record, err);
     buffer_fini(&text);
-    free(path);
+    close(fd);
     return code;
 }
 
-struct json *daemon_runs_unread(const char *name, const char *state, const char *message)
+/* Says where, and sets a damaged one aside unless a guard is there to replace it. */
+static enum error_code judge(const struct daemon *daemon, const char *name, int folder_fd, bool live,
+                             enum error_code code, struct error *err)
 {
-    static const char *const unknown[] = {"outcome", "exit_status", "pid", "guard_pid", "port", "url", "exp"};
-    struct json *run = json_object();
-    const struct passwd *user = getpwuid(geteuid());
-    json_set_string(run, "name", name);
-    json_set_string(run, "owner", user != NULL ? user->pw_name : "?");
-    json_set_u64(run, "uid", geteuid());
-    json_set_string(run, "state", state);
-    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
-        json_set_null(run, unknown[i]);
-    json_set_string(run, "message", message);
-    return run;
+    struct stat status;
+    if (code == ERROR_NOT_FOUND && fstatat(folder_fd, "record.json.damaged", &status, AT_SYMLINK_NOFOLLOW) == 0)
+        return error_set(err, ERROR_FORMAT, "the record %s/runs/%s/record.json was damaged and is set aside beside it",
+                         daemon->runtime, name);
+    if (code == ERROR_TOO_LARGE)
+        code = err->code = ERROR_FORMAT;
+    if (code == ERROR_FORMAT && !live)
+        file_below_set_aside(folder_fd, record_file);
+    return error_prefix(err, "%s %s/runs/%s/record.json", code == ERROR_FORMAT ? "damaged record" : "record",
+                        daemon->runtime, name);
 }
 
-/* ---- list ---- */
-
-static struct json *listed(const struct daemon *daemon, const char *name)
+enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
+                                   struct error *err)
 {
-    struct json *record = NULL, *run;
-    struct error err = ERROR_INIT;
-    enum error_code code = daemon_runs_record(daemon, name, &record, &err);
-    if (code == ERROR_NONE)
-        run = json_copy(json_member(record, "run"));
-    else if (code == ERROR_NOT_FOUND && daemon_runs_is_live(daemon, name))
-        run = daemon_runs_unread(name, run_state_name(RUN_LAUNCHING), "");
-    else if (code == ERROR_NOT_FOUND)
-        run = daemon_runs_unread(name, run_state_name(RUN_ENDED), "it was refused before its server was started");
-    else
-        run = daemon_runs_unread(name, "unknown", err.message);
-    json_free(record);
-    return run;
-}
-
-/* What `list` shows is short; commands and seals of a hundred runs would not fit into one frame. */
-static void shorten(struct json *run)
-{
-    json_set_child(run, "seals", json_array());
-    json_set_child(run, "command", json_array());
-}
-
-static size_t printed_size(const struct json *json)
-{
-    struct buffer text;
-    buffer_init(&text);
-    json_print(json, &text);
-    size_t size = text.length;
-    buffer_fini(&text);
-    return size;
-}
-
-void daemon_runs_list(struct control_request *request, void *user)
-{
-    struct daemon *daemon = user;
-    struct list names = {0};
-    struct json *result = json_object();
-    struct json *runs = json_set_array(result, "runs");
-    daemon_runs_names(daemon, false, &names);
-    size_t bytes = 0, left_out = 0;
-    for (size_t i = 0; i < names.count; i++) {
-        struct json *run = listed(daemon, names.items[i]);
-        size_t size = printed_size(run) + 1;
-        if (bytes + size > LIST_BYTES_MAX / 2) {
-            shorten(run);
-            size = printed_size(run) + 1;
-        }
-        if (bytes + size > LIST_BYTES_MAX) {
-            json_free(run);
-            left_out++;
-            continue;
-        }
-        bytes += size;
-        json_append(runs, run);
+    struct error own = ERROR_INIT;
+    struct json *record = NULL;
+    struct stat status;
+    uid_t uid;
+    int fd = -1;
+    if (err == NULL)
+        err = &own;
+    /* in this order: a guard that ends meanwhile has written its last record before it lets the lock go */
+    bool live = daemon_runs_is_live(daemon, name);
+    enum error_code code = daemon_runs_open(daemon, name, &fd, &uid, err);
+    if (code != ERROR_NONE)
+        return code;
+    code = read_record(fd, uid, name, &status, &record, err);
+    if (code != ERROR_NONE)
+        code = judge(daemon, name, fd, live, code, err);
+    close(fd);
+    if (code != ERROR_NONE)
+        return code;
+    if (!live) {
+        struct json *run = json_copy(json_member(record, "run"));
+        mark_lost(daemon, name, run);
+        json_set_child(record, "run", run);
     }
-    if (left_out > 0)
-        json_set_u64(result, "left_out", left_out);
-    list_fini(&names);
-    control_reply(request, result);
+    *ret_record = record;
+    return ERROR_NONE;
+}
+
+/* ---- what was read before ---- */
+
+static struct daemon_known_run *remember(struct daemon_known *known, const char *name)
+{
+    size_t low = 0, high = known->run_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(known->runs[middle]->name, name);
+        if (order == 0)
+            return known->runs[middle];
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    known->runs = memory_resize(known->runs, known->run_count + 1, sizeof known->runs[0]);
+    memmove(&known->runs[low + 1], &known->runs[low], (known->run_count - low) * sizeof known->runs[0]);
+    known->run_count++;
+    known->runs[low] = memory_new(sizeof *known->runs[low]);
+    text_copy(known->runs[low]->name, sizeof known->runs[low]->name, name);
+    return known->runs[low];
+}
+
+void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names)
+{
+    struct daemon_known *known = daemon->known;
+    size_t kept = 0, at = 0; /* both are sorted */
+    for (size_t i = 0; i < known->run_count; i++) {
+        while (at < names->count && strcmp(names->items[at], known->runs[i]->name) < 0)
+            at++;
+        if (at < names->count && strcmp(names->items[at], known->runs[i]->name) == 0)
+            known->runs[kept++] = known->runs[i];
+        else
+            forget(known->runs[i]);
+    }
+    known->run_count = kept;
+}
+
+/* The very file that was read. A large one that changes all the time is not read all the time. */
+static bool is_current(const struct daemon_known_run *known, const struct stat *status)
+{
+    const struct stat *before = &known->status;
+    if (known->run == NULL)
+        return false;
+    if (before->st_ino == status->st_ino && before->st_size == status->st_size &&
+        before->st_mtim.tv_sec == status->st_mtim.tv_sec && before->st_mtim.tv_nsec == status->st_mtim.tv_nsec)
+        return true;
+    return status->st_size > LARGE_RECORD && clock_now_ms() - known->read_ms < LARGE_AGAIN_MS;
+}
+
+static enum error_code refresh(int folder_fd, uid_t uid, struct daemon_known_run *known, struct error *err)
+{
+    struct stat status;
+    struct json *record = NULL;
+    int fd = -1;
+    enum error_code code = file_below_open(folder_fd, record_file, uid, &fd, &status, err);
+    if (code != ERROR_NONE)
+        return code;
+    close(fd);
+    if (is_current(known, &status))
+        return ERROR_NONE;
+    code = read_record(folder_fd, uid, known->name, &status, &record, err);
+    if (code != ERROR_NONE)
+        return code;
+    json_free(known->run);
+    known->run = json_copy(json_member(record, "run"));
+    known->status = status;
+    known->read_ms = clock_now_ms();
+    json_free(record);
+    return ERROR_NONE;
+}
+
+enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
+                                struct error *err)
+{
+    uid_t uid;
+    int fd = -1;
+    enum error_code code = daemon_runs_open(daemon, name, &fd, &uid, err);
+    if (code != ERROR_NONE)
+        return code;
+    struct daemon_known_run *known = remember(daemon->known, name);
+    code = refresh(fd, uid, known, err);
+    if (code != ERROR_NONE)
+        code = judge(daemon, name, fd, live, code, err);
+    close(fd);
+    if (code != ERROR_NONE)
+        return code;
+    *ret_run = json_copy(known->run);
+    if (!live)
+        mark_lost(daemon, name, *ret_run);
+    return ERROR_NONE;
 }
 
 /* ---- the server's output ---- */
@@ -230,18 +359,25 @@ bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *of
     uint64_t begin = 0;    /* of the file, counted over both */
     uint64_t at = *offset; /* what comes next */
     size_t start = text->length;
+    uid_t uid;
+    int folder_fd = -1;
+    if (daemon_runs_open(daemon, name, &folder_fd, &uid, NULL) != ERROR_NONE)
+        return true;
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        char *path = path_of(daemon, name, files[i]);
         struct stat status;
-        uint64_t size = lstat(path, &status) == 0 && S_ISREG(status.st_mode) ? (uint64_t)status.st_size : 0;
+        int fd = -1;
+        if (file_below_open(folder_fd, files[i], uid, &fd, &status, NULL) != ERROR_NONE)
+            continue;
+        uint64_t size = (uint64_t)status.st_size;
         size_t room = most - (text->length - start);
         if (at >= begin && at < begin + size && room > 0) {
-            file_read_part(path, (off_t)(at - begin), room, text, NULL);
+            file_below_read(fd, files[i], (off_t)(at - begin), room, text, NULL);
             at = *offset + (text->length - start);
         }
         begin += size;
-        free(path);
+        close(fd);
     }
+    close(folder_fd);
     if (*offset > begin)
         *offset = begin;
     bool all = *offset + (text->length - start) >= begin;

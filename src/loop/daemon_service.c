@@ -34,6 +34,7 @@ static void on_tell(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
     char text[sizeof daemon->told];
+    daemon_ended_look(daemon);
     daemon_service_describe(daemon, text, sizeof text);
     if (daemon->ending || strcmp(text, daemon->told) == 0)
         return;

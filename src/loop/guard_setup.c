@@ -242,7 +242,8 @@ static enum error_code take_run_folder(struct guard_plan *plan, struct error *er
 /* What the older run of this name left goes only now that the new one is accepted. */
 static enum error_code clear_run_folder(struct guard_plan *plan, struct error *err)
 {
-    static const char *const leftovers[] = {"control", "record.json", "server.log", "server.log.1", "t"};
+    static const char *const leftovers[] = {"control",    "record.json",  "record.json.damaged",
+                                            "server.log", "server.log.1", "t"};
     for (size_t i = 0; i < sizeof leftovers / sizeof leftovers[0]; i++) {
         char *path = memory_format("%s/%s", plan->run_folder, leftovers[i]);
         file_remove_all(path);

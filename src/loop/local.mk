@@ -13,11 +13,14 @@ libloop_a_SOURCES = \
     src/loop/daemon_dead.c \
     src/loop/daemon_find.c \
     src/loop/daemon_names.c \
+    src/loop/daemon_ended.c \
     src/loop/daemon_keep.c \
+    src/loop/daemon_list.c \
     src/loop/daemon_owned.c \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \
     src/loop/daemon_plan.c src/loop/daemon_plan.h \
     src/loop/daemon_relay.c \
+    src/loop/daemon_retain.c \
     src/loop/daemon_runs.c \
     src/loop/daemon_service.c \
     src/loop/daemon_start.c \

@@ -48,7 +48,10 @@ static enum error_code file_below_refuse(const char *name, const char *wanted, s
     case ELOOP:
         return error_set(err, ERROR_FORMAT, "%s is a link, expected %s", name, wanted);
     case EXDEV:
-        return error_set(err, ERROR_FORMAT, "another filesystem is mounted over %s", name);
+        error_set(err, ERROR_FORMAT, "another filesystem is mounted over %s", name);
+        if (err != NULL)
+            err->system = EXDEV;
+        return ERROR_FORMAT;
     case ENOTDIR:
     case ENXIO: /* a socket */
     case ENODEV:

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-/* Opens a folder (O_PATH) below another one. ERROR_NOT_FOUND; ERROR_FORMAT when it is a link, a mount, or no folder.
- * `ret_status` is of what was opened. The descriptor is the caller's. */
+/* Opens a folder (O_PATH) below another one. ERROR_NOT_FOUND; ERROR_FORMAT when it is a link, a mount (err->system is
+ * EXDEV), or no folder. `ret_status` is of what was opened. The descriptor is the caller's. */
 enum error_code file_below_folder(int parent_fd, const char *name, int *ret_fd, struct stat *ret_status,
                                   struct error *err);
 

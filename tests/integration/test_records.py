@@ -1,0 +1,370 @@
+"""What kldumpd keeps about runs: found again, counted once, and with its folder full, read-only, stale or damaged."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from kldump_programs import Place, process_is_alive, wait_for
+from test_daemon_relay import FakePlace, refused
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, to mount and to be other users")
+
+
+class RecordPlace(FakePlace):
+    def listed(self):
+        with self.control() as control:
+            answer = control.call("list")
+        return {run["name"]: run for run in answer["runs"]}
+
+    def ended(self):
+        with self.control() as control:
+            return {name: count for name, count in control.call("list")["ended"].items() if count}
+
+    def begin(self):
+        return self.start_daemon(self.program)
+
+    def again(self):
+        """Killed, and started by whoever watches over it; returns its first line."""
+        self.kill_daemon()
+        return self.begin()
+
+    def words(self):
+        """What it says on standard error until it is ended."""
+        self.daemon.send_signal(signal.SIGTERM)
+        text = self.daemon.stderr.read().decode()
+        assert self.daemon.wait(10) == 0
+        return text
+
+    def make_ended(self, name, outcome="stopped", at=None, **more):
+        """The folder of a run that is over."""
+        folder = self.runtime / "runs" / name
+        folder.mkdir(parents=True, mode=0o700)
+        (folder / "lock").touch(0o600)
+        path = folder / "record.json"
+        path.write_text(record(name, "ended", outcome, **more))
+        if at is not None:
+            os.utime(path, (at, at))
+        return folder
+
+
+def record(name, state, outcome=None, **more):
+    return json.dumps({"schema": "kldump.record/1", "run": {"name": name, "state": state, "outcome": outcome, **more}})
+
+
+@pytest.fixture
+def place():
+    with RecordPlace() as found:
+        (found.runtime / "runs").mkdir(mode=0o700)
+        yield found
+
+
+# ---- counted once
+
+def test_each_end_is_counted_once_whatever_the_daemon_does(place):
+    place.begin()
+    for name in "abcd":
+        place.start(name, record=record(name, "armed", guard_pid=1))
+    assert place.ended() == {}
+    ended = place.runtime / "runs/a/record.json"
+    ended.write_text(record("a", "ended", "floor"))
+    place.kill("a")
+    place.kill("b")
+    wait_for(lambda: place.ended() == {"floor": 1, "guard-lost": 1}, 5, "both counted")
+    place.again()
+    assert place.ended() == {"floor": 1, "guard-lost": 1}
+    place.kill_daemon()
+    (place.runtime / "runs/c/record.json").write_text(record("c", "ended", "stopped"))
+    place.kill("c")
+    place.begin()
+    assert place.ended() == {"floor": 1, "guard-lost": 1, "stopped": 1}
+    place.again()
+    assert place.ended() == {"floor": 1, "guard-lost": 1, "stopped": 1}
+    assert place.listed()["d"]["state"] == "armed"
+
+
+def test_what_was_over_before_or_never_began_is_not_counted(place):
+    place.make_ended("old")
+    place.begin()
+    refused(place.start, "x", exit=80, say='{"error":"settings","status":80,"message":"no"}')
+    assert place.ended() == {}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\0", b'{"schema":"kldump.ended/9"}', b'{"schema":"kldump.ended/1","ended":{},"live":{"../x":1}}',
+                                    b'{"schema":"kldump.ended/1","ended":{"floor":-1},"live":{}}', "fifo", "folder", "huge"])
+def test_damaged_counters_are_set_aside(place, damage):
+    path = place.runtime / "ended.json"
+    if damage == "fifo":
+        os.mkfifo(path)
+    elif damage == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes(b"{" if damage == "huge" else damage)
+        os.truncate(path, 1 << 40 if damage == "huge" else len(damage))
+    first = place.begin()
+    assert "damaged record" in first and str(path) in first and "set aside" in first
+    assert "listening" in place.daemon.stderr.readline().decode()
+    assert place.ended() == {}
+    place.start("a", record=record("a", "armed"))
+    assert place.ended() == {}
+    place.kill("a")
+    wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "it counts again")
+    assert (place.runtime / "ended.json.damaged").exists()
+
+
+# ---- records
+
+def test_a_damaged_record_of_a_run_that_is_over_is_set_aside_and_told_from_then_on(place):
+    place.make_ended("good")
+    folder = place.make_ended("bad")
+    (folder / "record.json").write_bytes(b"\xff{")
+    place.begin()
+    for _ in range(2):
+        runs = place.listed()
+        assert runs["good"]["outcome"] == "stopped"
+        assert runs["bad"]["state"] == "unknown" and f"{folder}/record.json" in runs["bad"]["message"]
+    assert (folder / "record.json.damaged").read_bytes() == b"\xff{"
+    with place.control() as control:
+        assert refused(control.call, "status", run="bad").name == "format"
+        assert control.call("logs", run="bad")["ended"]
+
+
+def test_a_record_is_read_again_when_it_is_another_one(place):
+    place.begin()
+    place.start("a", record=record("a", "armed", note=1))
+    path = place.runtime / "runs/a/record.json"
+    for note in range(2, 30):
+        (path.parent / "new").write_text(record("a", "armed", note=note))
+        (path.parent / "new").rename(path)
+        assert place.listed()["a"]["note"] == note
+
+
+def test_records_in_strange_places_hold_nobody_up(place):
+    outside = place.folder / "outside.json"
+    outside.write_text(record("link", "ended", "stopped"))
+    for name in ("link", "hard", "pipe", "folder", "huge"):
+        (place.make_ended(name) / "record.json").unlink()
+    runs = place.runtime / "runs"
+    (runs / "link/record.json").symlink_to(outside)
+    os.link(outside, runs / "hard/record.json")
+    os.mkfifo(runs / "pipe/record.json")
+    (runs / "folder/record.json").mkdir()
+    with open(runs / "huge/record.json", "wb") as file:
+        file.truncate(1 << 40)
+    (runs / "pipe/lock").unlink()
+    os.mkfifo(runs / "pipe/lock")
+    (runs / "pipe/server.log").symlink_to("/etc/passwd")
+    os.mkfifo(runs / "huge/server.log")
+    place.make_ended("good")
+    place.begin()
+    begin = time.monotonic()
+    states = {name: run["state"] for name, run in place.listed().items()}
+    assert time.monotonic() - begin < 2
+    assert states == {"good": "ended", **dict.fromkeys(("link", "hard", "pipe", "folder", "huge"), "unknown")}
+    assert outside.exists() and json.loads(outside.read_text())["run"]["name"] == "link"
+    with place.control() as control:
+        for name in "pipe", "huge":
+            assert control.call("logs", run=name)["text"] == ""
+
+
+# ---- how many are kept
+
+def test_the_newest_of_each_user_are_kept(place):
+    now = int(time.time())
+    for number in range(70):
+        place.make_ended(f"run{number}", at=now - 1000 + number)
+    deep = place.runtime / "runs/run0/t/a/b"
+    deep.mkdir(parents=True)
+    (deep / "link").symlink_to(place.folder)
+    (place.runtime / "runs/run1/record.json").unlink()  # what it holds is newer than a record of then
+    place.begin()
+    assert set(place.listed()) == {"run1", *(f"run{number}" for number in range(7, 70))}
+    assert place.folder.exists()
+    place.start("live", record=record("live", "armed"))
+    place.start("b", record=record("b", "ended", "stopped"))
+    place.listed()
+    place.kill("b")
+    wait_for(lambda: "run7" not in place.listed(), 5, "one more is over, the oldest goes")
+    assert len(place.listed()) == 65 and place.listed()["live"]["state"] == "armed"
+
+
+def test_long_logs_are_kept_for_fewer(place):
+    now = int(time.time())
+    for number in range(8):
+        folder = place.make_ended(f"run{number}", at=now - 1000 + number)
+        with open(folder / "server.log", "wb") as log:
+            os.posix_fallocate(log.fileno(), 0, 60 << 20)
+    place.begin()
+    assert set(place.listed()) == {f"run{number}" for number in range(4, 8)}
+
+
+# ---- the folder
+
+@pytest.fixture
+def disk(place):
+    """The runtime folder on a small tmpfs of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("missing: root, to mount")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M,mode=0700", "kldump-test", place.runtime], check=True)
+    (place.runtime / "runs").mkdir(mode=0o700)
+    yield place.runtime
+    place.end_runs()
+    if place.daemon is not None and place.daemon.poll() is None:
+        place.kill_daemon()
+    subprocess.run(["umount", "-l", place.runtime], check=True)
+
+
+def fill(folder):
+    try:
+        with open(folder / "filler", "ab", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+    except OSError:
+        pass
+    for name in range(10000):  # and no inode for an empty file either
+        try:
+            (folder / f"filler{name}").touch()
+        except OSError:
+            return
+
+
+@needs_root
+def test_a_full_folder(place, disk):
+    place.begin()
+    for name in "ab":
+        place.start(name, record=record(name, "armed"))
+    fill(disk)
+    assert {name: run["state"] for name, run in place.listed().items()} == {"a": "armed", "b": "armed"}
+    place.kill("a")
+    wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "counted in mind")
+    assert place.listed()["a"]["outcome"] == "guard-lost"
+    with place.control() as control:
+        assert control.call("status", run="b")["run"]["name"] == "b"
+    for path in disk.glob("filler*"):
+        path.unlink()
+    assert place.ended() == {"guard-lost": 1}
+    assert json.loads((disk / "ended.json").read_text())["ended"]["guard-lost"] == 1  # written at the first chance
+    fill(disk)
+    said = place.words()
+    assert said.count("kept in mind alone") == 1
+    assert process_is_alive(place.pid("b"))
+    first = place.begin()  # whether it can serve or not, it says so, and no run ends
+    assert "listening" in first or "No space left" in first
+    assert process_is_alive(place.pid("b"))
+
+
+@needs_root
+def test_a_read_only_folder(place, disk):
+    place.begin()
+    for name in "ab":
+        place.start(name, record=record(name, "armed"))
+    subprocess.run(["mount", "--bind", disk, disk], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
+    try:
+        assert place.listed()["a"]["state"] == "armed"
+        place.kill("a")
+        wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "counted in mind")
+        refused(place.start, "c", exit=125, say='{"error":"system","status":125,"message":"read-only"}')
+        with place.control() as control:
+            assert control.call("status", run="b")["run"]["name"] == "b"
+        place.kill_daemon()
+        first = place.begin()
+        assert str(disk) in first and "Read-only file system" in first and place.daemon.wait(10) == 125
+        assert process_is_alive(place.pid("b"))
+    finally:
+        subprocess.run(["umount", disk], check=True)
+    assert "1 run live" in place.begin()
+    assert place.listed()["b"]["state"] == "armed"
+
+
+def owned(place, name, pid, **more):
+    """The daemon's own record, as of another daemon."""
+    ticks = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    folder = place.runtime / "owned"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"schema": "kldump.owned/1", "boot_id": boot, "name": name, "uid": os.geteuid(), "owner": "me",
+                                "started_unix_ms": 1, "pid": pid, "start_ticks": ticks, "unit": "", "cgroup": "", "cgroup_inode": 0,
+                                "end": "", **more}))
+    path.chmod(0o600)
+    return path
+
+
+def test_state_of_another_boot(place):
+    """Everything is still there but the processes, and their numbers are taken by others."""
+    for name in "ab":
+        folder = place.make_ended(name)
+        (folder / "record.json").write_text(record(name, "dumping", pid=os.getpid(), guard_pid=os.getpid()))
+        os.mknod(folder / "control", 0o600 | 0o140000)
+    owned(place, "a", os.getpid(), boot_id="0e2d6c1e-0000-4000-8000-000000000000")
+    owned(place, "b", os.getpid(), start_ticks=1)
+    (place.runtime / "control.lock").write_text("")
+    os.mknod(place.runtime / "control", 0o600 | 0o140000)
+    (place.runtime / "ended.json").write_text('{"schema":"kldump.ended/1","ended":{"floor":2},"live":{"a":77,"b":78}}')
+    assert "0 runs live" in place.begin()
+    runs = place.listed()
+    assert {name: run["outcome"] for name, run in runs.items()} == {"a": "guard-lost", "b": "guard-lost"}
+    assert place.ended() == {"floor": 2, "guard-lost": 2}
+    place.start("a", record=record("a", "armed"))
+    assert place.listed()["a"]["state"] == "armed"
+
+
+def test_a_run_whose_own_record_is_damaged_goes_on(place):
+    place.begin()
+    place.start("a", record=record("a", "armed"))
+    place.kill_daemon()
+    path = owned(place, "a", place.pid("a"))
+    path.write_bytes(path.read_bytes()[:40])
+    first = place.begin()
+    assert "damaged record" in first and "owned/a.json" in first
+    assert "1 run live" in place.daemon.stderr.readline().decode()
+    assert place.listed()["a"]["state"] == "armed"
+    assert (path.parent / "a.json.damaged").exists()
+    with place.control() as control:
+        assert control.call("status", run="a")["run"]["name"] == "a"
+
+
+def test_a_run_is_live_by_its_own_record_alone(place):
+    """Found again by pid and start time, also when its user has removed the lock; and its end is noticed at once."""
+    sleeper = subprocess.Popen(["sleep", "1000"])
+    try:
+        folder = place.make_ended("a")
+        (folder / "record.json").write_text(record("a", "armed"))
+        (folder / "lock").unlink()
+        owned(place, "a", sleeper.pid)
+        assert "1 run live" in place.begin()
+        assert place.listed()["a"]["state"] == "armed" and place.listed()["a"]["owner"] == "me"
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    wait_for(lambda: place.listed()["a"]["outcome"] == "guard-lost", 2, "its end")
+    assert place.ended() == {"guard-lost": 1}
+
+
+@needs_root
+def test_what_a_user_mounts_over_his_folder_is_not_entered(place):
+    folder = place.make_ended("mounted")
+    place.make_ended("good")
+    subprocess.run(["mount", "-t", "tmpfs", "kldump-test", folder], check=True)
+    try:
+        (folder / "record.json").write_text(record("mounted", "ended", "stopped"))
+        place.begin()
+        runs = place.listed()
+        assert runs["good"]["state"] == "ended"
+        assert runs["mounted"]["state"] == "unknown" and "mounted over" in runs["mounted"]["message"]
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_the_folder_is_removed_under_it(place):
+    place.begin()
+    place.start("a", record=record("a", "armed"))
+    shutil.rmtree(place.runtime / "runs")
+    assert place.listed() == {}
+    (place.runtime / "runs").mkdir(mode=0o700)
+    assert place.listed() == {}
