@@ -5,6 +5,7 @@
  * Refused: ERROR_FORBIDDEN with the rule; nothing of the run is told. */
 #include "json/json.h"
 #include "loop/daemon_private.h"
+#include "sys/admin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,30 +22,48 @@ static const struct {
 #undef X
 };
 
+/* The admin's rules are for root's kldumpd; a user's own serves him and root alone. */
+static const struct admin *rules_of(const struct daemon *daemon)
+{
+    return daemon->serves_all ? daemon->admin : NULL;
+}
+
+static struct admin_user user_of(const struct control_request *request)
+{
+    return (struct admin_user){request->uid, request->gid, request->groups, request->group_count};
+}
+
 enum error_code daemon_access_admit(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
                                     struct error *err)
 {
-    (void)gid;
-    (void)groups;
-    (void)group_count;
-    (void)user;
+    const struct admin *admin = rules_of(user);
+    const struct admin_user who = {uid, gid, groups, group_count};
     if (uid == 0 || uid == geteuid())
         return ERROR_NONE;
-    return error_set(err, ERROR_FORBIDDEN, "only user %u and root may use this kldumpd", (unsigned)geteuid());
+    if (admin == NULL)
+        return error_set(err, ERROR_FORBIDDEN, "only user %u and root may use this kldumpd", (unsigned)geteuid());
+    return admin_allow(admin, &who, err);
 }
 
 bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner)
 {
-    (void)daemon;
-    return request->uid == owner || request->uid == 0;
+    const struct admin_user who = user_of(request);
+    const struct admin *admin = rules_of(daemon);
+    return request->uid == owner || request->uid == 0 || (admin != NULL && admin_is_admin(admin, &who));
 }
 
-enum error_code daemon_access_check(const struct daemon *daemon, const struct control_request *request, const char *run,
+enum error_code daemon_access_check(struct daemon *daemon, const struct control_request *request, const char *run,
                                     uid_t owner, struct error *err)
 {
+    const char *method = methods[request->method].name;
     if (methods[request->method].access == READ || daemon_access_sees_all(daemon, request, owner))
         return ERROR_NONE;
-    return error_set(err, ERROR_FORBIDDEN, "%s of run %s needs its owner or root", methods[request->method].name, run);
+    const struct admin_user who = user_of(request);
+    const struct admin *admin = rules_of(daemon);
+    if (admin != NULL)
+        return admin_may_control(admin, &who, owner, daemon_names_find(daemon, owner), method, run, err);
+    return error_set(err, ERROR_FORBIDDEN, "%s of run %s needs its owner, uid %u, or root; you are uid %u", method, run,
+                     (unsigned)owner, (unsigned)request->uid);
 }
 
 void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size)

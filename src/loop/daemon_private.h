@@ -189,7 +189,7 @@ enum error_code daemon_access_admit(uid_t uid, gid_t gid, const gid_t *groups, s
 /* Every method comes in here. */
 void daemon_access_request(struct control_request *request, void *user);
 /* The same for the method of `request` on this run. ERROR_FORBIDDEN names the rule. */
-enum error_code daemon_access_check(const struct daemon *daemon, const struct control_request *request, const char *run,
+enum error_code daemon_access_check(struct daemon *daemon, const struct control_request *request, const char *run,
                                     uid_t owner, struct error *err);
 /* He sees all of this user's runs: the owner, root, the admin groups. Everybody else gets daemon_access_redact's. */
 bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner);
