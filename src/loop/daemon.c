@@ -31,7 +31,7 @@ static void close_handles(struct daemon *daemon)
 static void on_hangup(struct daemon *daemon)
 {
     systemd_notify_reloading();
-    daemon_reloaded(daemon, NULL); /* there are no rules to read again yet */
+    daemon_rules_reload(daemon);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -52,6 +52,7 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_start_end(daemon);
     daemon_relay_end(daemon);
     daemon_names_end(daemon);
+    daemon_rules_end(daemon);
     daemon_watch_end(daemon);
     daemon_keep_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
@@ -111,6 +112,8 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
     /* before anything is started that would inherit them */
     enum error_code code = systemd_take_sockets(&descriptor, &daemon->register_fd, err);
     if (code == ERROR_NONE)
+        code = daemon_rules_load(daemon, err);
+    if (code == ERROR_NONE)
         code = runtime_directory(daemon->serves_all ? RUNTIME_SYSTEM : RUNTIME_MAKE, &daemon->runtime, err);
     if (code == ERROR_NONE)
         code = take_lock(daemon, err);
@@ -139,9 +142,9 @@ static void raise_limit(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int daemon_main(void)
+int daemon_main(const char *rules_path)
 {
-    struct daemon daemon = {.lock_fd = -1, .register_fd = -1};
+    struct daemon daemon = {.lock_fd = -1, .register_fd = -1, .rules_path = rules_path};
     struct error err = ERROR_INIT;
     file_open_standard();
     raise_limit();
@@ -157,12 +160,14 @@ int daemon_main(void)
     if (code != ERROR_NONE) {
         fprintf(stderr, "kldumpd: %s\n", err.message);
         daemon_keep_end(&daemon);
+        daemon_rules_end(&daemon);
     }
     uv_run(&daemon.loop, UV_RUN_DEFAULT);
     uv_loop_close(&daemon.loop);
     if (daemon.lock_fd >= 0)
         close(daemon.lock_fd);
     daemon_runs_end(&daemon);
+    daemon_rules_free(&daemon);
     free(daemon.rules_problem);
     free(daemon.runtime);
     return (int)error_status(code);

@@ -23,7 +23,9 @@ struct daemon {
     char *runtime;   /* the runtime folder */
     struct daemon_names *names;
     struct daemon_watch *watch;
-    struct admin *admin; /* the rules that hold now; replaced as a whole by daemon_rules.c */
+    struct admin *admin;    /* the rules that hold now; replaced as a whole by daemon_rules.c; not NULL once begun */
+    const char *rules_path; /* --rules; NULL: the usual one */
+    struct daemon_rules *rules;
     struct registry *registry;
     int lock_fd;
     struct control_server *control;
@@ -215,9 +217,14 @@ const char *daemon_names_find(struct daemon *daemon, uid_t uid);
 void daemon_names_end(struct daemon *daemon);
 
 /* daemon_rules.c: loads the rules at the start, and again by HUP in a worker thread: all or nothing, the difference on
- * standard error, one line each. */
+ * standard error, one line each. daemon_reloaded follows each reload. */
+struct daemon_rules;
 enum error_code daemon_rules_load(struct daemon *daemon, struct error *err);
 void daemon_rules_reload(struct daemon *daemon);
+/* ERROR_FORBIDDEN: this user has `live` runs (those being started counted), and the rules allow no more. */
+enum error_code daemon_rules_allow_start(const struct daemon *daemon, uid_t uid, size_t live, struct error *err);
+void daemon_rules_end(struct daemon *daemon);  /* the loop's next turns close */
+void daemon_rules_free(struct daemon *daemon); /* last of all: `admin` */
 
 /* daemon_backstop.c: one watcher thread for each filesystem that a registered run dumps to; see there. */
 void daemon_backstop_changed(struct daemon *daemon, struct registry_entry *entry);

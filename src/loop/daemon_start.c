@@ -40,6 +40,7 @@ struct daemon_start {
     uv_timer_t timer;
     uv_poll_t poll; /* of pidfd */
     unsigned handles;
+    bool launching; /* the worker has it: not in our records yet */
     bool polls, exited;
     siginfo_t status;                /* of its exit; si_code 0: not known */
     struct control_request *request; /* NULL once it is answered */
@@ -268,6 +269,8 @@ static void make_environment(const struct daemon *daemon, struct list *ret_envir
         if (getenv(kept[i]) != NULL)
             list_environment_set(ret_environment, kept[i], getenv(kept[i]));
     list_environment_set(ret_environment, "KLDUMP_RUNTIME_DIR", daemon->runtime);
+    if (daemon->rules_path != NULL)
+        list_environment_set(ret_environment, "KLDUMP_RULES", daemon->rules_path);
 }
 
 static void launch(uv_work_t *work)
@@ -298,6 +301,7 @@ static void launched(uv_work_t *work, int status)
 {
     struct daemon_start *start = work->data;
     (void)status;
+    start->launching = false;
     close(start->output_fds[1]);
     close(start->plan.fd);
     start->plan.fd = -1;
@@ -339,6 +343,15 @@ static enum error_code prepare_user(struct daemon_start *start, struct error *er
     return code;
 }
 
+/* Live runs of this user, and those that are on their way. */
+static size_t count_runs(const struct daemon_start *own)
+{
+    size_t count = daemon_keep_count(own->daemon, own->user.uid);
+    for (const struct daemon_start *start = own->daemon->starts; start != NULL; start = start->next)
+        count += start != own && start->launching && start->user.uid == own->user.uid;
+    return count;
+}
+
 static enum error_code prepare(struct daemon_start *start, struct error *err)
 {
     struct daemon *daemon = start->daemon;
@@ -347,6 +360,8 @@ static enum error_code prepare(struct daemon_start *start, struct error *err)
         return error_set(err, ERROR_INTERNAL, "kldump-run is neither beside kldumpd nor installed in %s",
                          KLDUMP_LIBEXECDIR);
     enum error_code code = prepare_user(start, err);
+    if (code == ERROR_NONE)
+        code = daemon_rules_allow_start(daemon, start->user.uid, count_runs(start), err);
     if (code == ERROR_NONE && pipe2(start->output_fds, O_CLOEXEC) != 0)
         code = error_set_errno(err, ERROR_SYSTEM, errno, "a pipe for the start of a run");
     if (code != ERROR_NONE)
@@ -406,6 +421,7 @@ void daemon_start_request(struct control_request *request, void *user)
     start->pipe.data = start->timer.data = start->work.data = start;
     start->handles = 2;
     uv_pipe_open(&start->pipe, start->output_fds[0]);
+    start->launching = true;
     uv_queue_work(&daemon->loop, &start->work, launch, launched);
 }
 

@@ -21,6 +21,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_plan.c src/loop/daemon_plan.h \
     src/loop/daemon_relay.c \
     src/loop/daemon_retain.c \
+    src/loop/daemon_rules.c \
     src/loop/daemon_runs.c \
     src/loop/daemon_service.c \
     src/loop/daemon_start.c \
