@@ -108,7 +108,7 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     struct error err = ERROR_INIT;
     struct find find = {0};
     struct json *run = NULL;
-    enum error_code code = find_at(daemon, name, &find, &err);
+    enum error_code code = find_at(daemon, name, NULL, &find, &err);
     struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
     if (code == ERROR_NONE)
         code = follow_run(&follow, &run, &err);

@@ -1,6 +1,5 @@
 /* kldumpctl stop [RUN] [--now], stop --all [--now] */
 #include "base/memory.h"
-#include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/follow.h"
 #include "ctl/show.h"
@@ -93,50 +92,42 @@ static int stop_one(const struct command *command, struct output *out, const cha
 
 /* ---- all of them ---- */
 
-/* A run under way to its end. */
-struct stopping {
-    struct find find;
-    char name[65];
-    bool asked;
-};
-
 static bool is_ours(const struct json *run)
 {
     uint64_t uid = 0;
     return !show_number(run, "uid", &uid) || uid == geteuid();
 }
 
-static enum error_code ask(struct stopping *one, bool now, struct error *err)
+static enum error_code ask(struct find *one, bool now, struct error *err)
 {
     struct json *answer = NULL, *parameters = json_object();
     json_set_bool(parameters, "now", now);
-    enum error_code code = find_call(&one->find, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
+    enum error_code code = find_call(one, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
     json_free(answer);
-    return code == ERROR_UNREACHABLE ? find_again(&one->find, CLIENT_PATIENCE_MS, err) : code;
+    return code == ERROR_UNREACHABLE ? find_again(one, CLIENT_PATIENCE_MS, err) : code;
 }
 
 /* Orders the end of every live run of the list; those that somebody else owns and does not let us end are left out.
  * Returns how many are on their way; *status: of the first that could not be asked. */
-static size_t ask_all(const struct command *command, const struct find_list *list, bool now, struct stopping *ret_all,
+static size_t ask_all(const struct command *command, const struct find_list *list, bool now, struct find *ret_all,
                       int *status)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct json *run = list->seen[i].run;
-        struct stopping *one = &ret_all[count];
+        struct find *one = &ret_all[count];
         struct error err = ERROR_INIT;
         if (!find_is_live(run))
             continue;
-        *one = (struct stopping){0};
-        text_copy(one->name, sizeof one->name, show_member(run, "name"));
-        enum error_code code = find_open(&list->seen[i], &one->find, &err);
-        if (code == ERROR_NONE && one->find.client != NULL)
+        *one = (struct find){0};
+        enum error_code code = find_open(&list->seen[i], one, &err);
+        if (code == ERROR_NONE && one->client != NULL)
             code = ask(one, now, &err);
         if (code == ERROR_NONE) {
             count++;
             continue;
         }
-        find_fini(&one->find);
+        find_fini(one);
         if ((code == ERROR_FORBIDDEN && !is_ours(run)) || code == ERROR_NO_RUN)
             continue;
         int failed = command_fail(command, &err);
@@ -146,14 +137,13 @@ static size_t ask_all(const struct command *command, const struct find_list *lis
 }
 
 /* Waits for each and prints its line as soon as it is there. */
-static int await_all(const struct command *command, struct output *out, struct stopping *all, size_t count,
-                     bool as_json)
+static int await_all(const struct command *command, struct output *out, struct find *all, size_t count, bool as_json)
 {
     int status = STATUS_DONE;
     for (size_t i = 0; i < count; i++) {
         struct error err = ERROR_INIT;
         struct json *found = NULL;
-        struct follow follow = {.find = &all[i].find, .is_reached = never};
+        struct follow follow = {.find = &all[i], .is_reached = never};
         int own;
         if (follow_run(&follow, &found, &err) != ERROR_NONE) {
             own = command_fail(command, &err);
@@ -166,39 +156,27 @@ static int await_all(const struct command *command, struct output *out, struct s
             output_flush(out, NULL);
         }
         json_free(found);
-        find_fini(&all[i].find);
+        find_fini(&all[i]);
         status = status == STATUS_DONE ? own : status;
     }
     return status;
 }
 
-/* Two users may have a run of one name; kldumpd takes a name for one of them, so it is looked again until a round ends
- * nothing more. */
 static int stop_all(const struct command *command, struct output *out, bool now, bool as_json)
 {
-    int status = STATUS_DONE;
-    size_t total = 0;
-    for (;;) {
-        struct error err = ERROR_INIT;
-        struct find_list list = {0};
-        if (find_all(&list, &err) != ERROR_NONE)
-            return command_fail(command, &err);
-        int round = command_notes(command, &list), asked = STATUS_DONE;
-        struct stopping *all = memory_new((list.count + 1) * sizeof *all);
-        size_t count = ask_all(command, &list, now, all, &asked);
-        find_list_fini(&list);
-        int awaited = await_all(command, out, all, count, as_json);
-        free(all);
-        round = round == STATUS_DONE ? asked : round;
-        round = round == STATUS_DONE ? awaited : round;
-        status = status == STATUS_DONE ? round : status;
-        total += count;
-        if (count == 0 || round != STATUS_DONE)
-            break;
-    }
-    if (total == 0 && status == STATUS_DONE && !as_json)
+    struct error err = ERROR_INIT;
+    struct find_list list = {0};
+    if (find_all(&list, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    int status = command_notes(command, &list);
+    struct find *all = memory_new((list.count + 1) * sizeof *all);
+    size_t count = ask_all(command, &list, now, all, &status);
+    find_list_fini(&list);
+    int awaited = await_all(command, out, all, count, as_json);
+    free(all);
+    if (count == 0 && status == STATUS_DONE && !as_json)
         output_text(out, "No run to stop is live.\n");
-    return status;
+    return status == STATUS_DONE ? awaited : status;
 }
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)

@@ -3,10 +3,12 @@
 #include "ctl/find.h"
 #include "base/list.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "ctl/find_folder.h"
 #include "ctl/find_places.h"
 
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,10 +49,11 @@ enum error_code find_daemon(struct client **ret_client, char **ret_path, struct 
 }
 
 /* As find_at; *ret_live: whether it lives. */
-static enum error_code look_at(const char *daemon, const char *name, struct find *ret_find, bool *ret_live,
-                               struct error *err)
+static enum error_code look_at(const char *daemon, const char *name, const uint64_t *uid, struct find *ret_find,
+                               bool *ret_live, struct error *err)
 {
-    struct find find = {.relayed = true, .daemon = memory_copy(daemon)};
+    struct find find = {.relayed = true, .daemon = memory_copy(daemon), .has_owner = uid != NULL};
+    find.uid = uid != NULL ? *uid : 0;
     struct json *run = NULL;
     text_copy(find.name, sizeof find.name, name);
     enum error_code code = client_connect(daemon, &find.client, err);
@@ -67,10 +70,11 @@ static enum error_code look_at(const char *daemon, const char *name, struct find
     return code;
 }
 
-enum error_code find_at(const char *daemon, const char *name, struct find *ret_find, struct error *err)
+enum error_code find_at(const char *daemon, const char *name, const uint64_t *uid, struct find *ret_find,
+                        struct error *err)
 {
     bool live;
-    return look_at(daemon, name, ret_find, &live, err);
+    return look_at(daemon, name, uid, ret_find, &live, err);
 }
 
 /* ---- one run ---- */
@@ -102,13 +106,14 @@ static void keep_problem(struct error *problem, const struct error *err)
         *problem = *err;
 }
 
-static enum error_code find_in(const struct find_places *places, const char *name, struct find *ret_find,
-                               struct error *err)
+static enum error_code find_in(const struct find_places *places, const char *name, const uint64_t *uid,
+                               struct find *ret_find, struct error *err)
 {
     struct find best = {0}, found = {0};
     struct error problem = ERROR_INIT, own = ERROR_INIT;
     bool has_best = false, live = false;
-    if (places->own != NULL && find_folder_open(places->own, name, &found, &own) == ERROR_NONE)
+    bool ours = uid == NULL || *uid == geteuid();
+    if (ours && places->own != NULL && find_folder_open(places->own, name, &found, &own) == ERROR_NONE)
         live = take(&best, &has_best, &found, found.client != NULL);
     else
         keep_problem(&problem, &own);
@@ -116,13 +121,14 @@ static enum error_code find_in(const struct find_places *places, const char *nam
     for (size_t i = 0; i < places->daemons.count && !live && !hangs; i++) {
         struct error why = ERROR_INIT;
         bool is_live = false;
-        if (look_at(places->daemons.items[i], name, &found, &is_live, &why) == ERROR_NONE)
+        if (look_at(places->daemons.items[i], name, uid, &found, &is_live, &why) == ERROR_NONE)
             live = take(&best, &has_best, &found, is_live);
         else if (!has_best)
             keep_problem(&problem, &why);
     }
     /* without its kldumpd, a run of ours there still has its folder */
-    if (!has_best && places->shared != NULL && find_folder_open(places->shared, name, &found, NULL) == ERROR_NONE) {
+    if (!has_best && ours && places->shared != NULL &&
+        find_folder_open(places->shared, name, &found, NULL) == ERROR_NONE) {
         take(&best, &has_best, &found, true);
         problem.code = ERROR_NONE;
     }
@@ -175,16 +181,35 @@ static enum error_code no_run(const char *name, struct error *err)
     return code;
 }
 
+/* The user before the slash: a name, or a number. */
+static enum error_code read_owner(const char *name, const char *slash, uint64_t *ret_uid, struct error *err)
+{
+    char *owner = memory_copy_n(name, (size_t)(slash - name));
+    const struct passwd *user = getpwnam(owner);
+    enum error_code code = ERROR_NONE;
+    if (user != NULL)
+        *ret_uid = user->pw_uid;
+    else if (number_parse("owner", owner, UINT32_MAX, ret_uid, NULL) != ERROR_NONE)
+        code = error_set(err, ERROR_BAD_VALUE, "'%.70s': there is no user '%.40s'", name, owner);
+    free(owner);
+    return code;
+}
+
 static enum error_code find_named(const char *name, struct find *ret_find, struct error *err)
 {
     struct find_places places = {0};
     struct error why = ERROR_INIT;
-    if (!text_is_name(name))
-        return error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run; 'kldumpctl list' shows them", name);
-    enum error_code code = find_places_get(&places, err);
+    const char *slash = strchr(name, '/');
+    uint64_t uid = 0;
+    enum error_code code = slash != NULL ? read_owner(name, slash, &uid, err) : ERROR_NONE;
+    name = slash != NULL ? slash + 1 : name;
+    if (code == ERROR_NONE && !text_is_name(name))
+        code = error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run; 'kldumpctl list' shows them", name);
+    if (code == ERROR_NONE)
+        code = find_places_get(&places, err);
     if (code != ERROR_NONE)
         return code;
-    code = find_in(&places, name, ret_find, &why);
+    code = find_in(&places, name, slash != NULL ? &uid : NULL, ret_find, &why);
     find_places_fini(&places);
     if (code == ERROR_NONE)
         return code;
@@ -228,13 +253,15 @@ enum error_code find_run(const char *name, struct find *ret_find, struct error *
 enum error_code find_open(const struct find_seen *seen, struct find *ret_find, struct error *err)
 {
     const char *name = "";
+    uint64_t uid = 0;
+    bool has_uid = json_get_u64(seen->run, "uid", &uid, NULL) == ERROR_NONE;
     enum error_code code = json_get_string(seen->run, "name", &name, err);
     if (code == ERROR_NONE && !text_is_name(name))
         code = error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run", name);
     if (code != ERROR_NONE)
         return code;
     return seen->runtime != NULL ? find_folder_open(seen->runtime, name, ret_find, err)
-                                 : find_at(seen->daemon, name, ret_find, err);
+                                 : find_at(seen->daemon, name, has_uid ? &uid : NULL, ret_find, err);
 }
 
 void find_fini(struct find *find)
@@ -259,6 +286,8 @@ enum error_code find_call(struct find *find, const char *method, struct json *pa
         parameters = json_object();
     if (find->relayed)
         json_set_string(parameters, "run", find->name);
+    if (find->relayed && find->has_owner)
+        json_set_u64(parameters, "uid", find->uid);
     enum error_code code = client_call(find->client, method, parameters, timeout_ms, ret_result, err);
     if (code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL)
         error_prefix(err, "run %s", find->name);

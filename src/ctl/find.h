@@ -13,15 +13,17 @@ struct find {
     char name[65];
     struct client *client; /* to the guard, or to kldumpd when `relayed`; NULL: the run is dead */
     bool relayed;
+    bool has_owner; /* relayed: the run of user `uid` is meant, not one of that name of anybody */
+    uint64_t uid;
     char *folder;        /* of the run in a runtime folder; NULL when relayed */
     char *daemon;        /* socket of the kldumpd that passes requests on; NULL unless relayed */
     struct json *record; /* of a dead run; NULL else */
 };
 
-/* Looks for the run `name`: a live one of ours first, then one that a kldumpd has, then what a dead one of ours has
- * left. NULL: the only live one, of ours; root's is also that of anybody. ERROR_NO_RUN tells which runs are there.
- * ERROR_BUSY: its guard is alive but does not answer on its socket. ERROR_FORBIDDEN: kldumpd does not serve us, with
- * the rule that says so. Others as client_connect. On success the caller owns *ret_find. */
+/* Looks for the run `name`, or OWNER/NAME: a live one of ours first, then one that a kldumpd has, then what a dead one
+ * of ours has left. NULL: the only live one, of ours; root's is also that of anybody. ERROR_NO_RUN tells which runs are
+ * there. ERROR_BUSY: its guard is alive but does not answer on its socket. ERROR_FORBIDDEN: kldumpd does not serve us,
+ * with the rule that says so. Others as client_connect. On success the caller owns *ret_find. */
 enum error_code find_run(const char *name, struct find *ret_find, struct error *err);
 void find_fini(struct find *find); /* also of a zeroed one */
 
@@ -64,8 +66,10 @@ enum error_code find_open(const struct find_seen *seen, struct find *ret_find, s
  * socket, the caller's. */
 enum error_code find_daemon(struct client **ret_client, char **ret_path, struct error *err);
 
-/* Opens the run `name` that the kldumpd at the socket `daemon` has; ERROR_NO_RUN: it has none. */
-enum error_code find_at(const char *daemon, const char *name, struct find *ret_find, struct error *err);
+/* Opens the run `name` that the kldumpd at the socket `daemon` has, of the user `uid` where that is not NULL;
+ * ERROR_NO_RUN: it has none. */
+enum error_code find_at(const char *daemon, const char *name, const uint64_t *uid, struct find *ret_find,
+                        struct error *err);
 
 /* Events above number `after`, waiting up to `wait_ms` for one where the run lives: an array. Also what to ask with
  * next time, and whether nothing more will come. */

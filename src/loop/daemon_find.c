@@ -1,14 +1,15 @@
 /* Which run a request means. Names are unique among the runs below the runtime folder; a wrapper's run is known from
  * the register, and may have the name of another user's.
  *
- * With a name: his own run before those of others, a live one before one that has ended. Without: his only live run;
- * for those who may control all runs (root, the admin groups) the only live one of all, where he has none himself.
- * More than one that fits as well: an error with the names and owners.
+ * With a name: that of the given owner, else his own run before those of others, a live one before one that has ended.
+ * Without: his only live run; for those who may control all runs (root, the admin groups) the only live one of all,
+ * where he has none himself. More than one that fits as well: an error with the names and owners.
  *
  * Whose a run is: who owns its folder, which kldumpd made and nobody but root can put in its place; of a wrapper's, the
  * peer of its connection to the register. */
 #include "base/memory.h"
 #include "base/text.h"
+#include "json/json.h"
 #include "loop/daemon_private.h"
 #include "loop/registry.h"
 #include "sys/file_below.h"
@@ -158,6 +159,23 @@ static void keep_best(struct runs *runs, uid_t uid)
     }
 }
 
+/* With a name and an owner: his alone. */
+static enum error_code keep_owner(const struct control_request *request, struct runs *runs, struct error *err)
+{
+    uint64_t uid = 0;
+    size_t kept = 0;
+    if (json_optional_u64(request->parameters, "uid", UINT64_MAX, &uid, err) != ERROR_NONE) {
+        if (err != NULL)
+            err->code = ERROR_BAD_VALUE;
+        return ERROR_BAD_VALUE;
+    }
+    for (size_t i = 0; i < runs->count; i++)
+        if (uid == UINT64_MAX || runs->items[i].uid == uid)
+            runs->items[kept++] = runs->items[i];
+    runs->count = kept;
+    return ERROR_NONE;
+}
+
 /* Without a name: his own live runs; where he has none, and may, those of all. */
 static void keep_his(const struct daemon *daemon, const struct control_request *request, struct runs *runs)
 {
@@ -196,13 +214,15 @@ static enum error_code find_named(struct daemon *daemon, const struct control_re
                          text_clean(name, strlen(name), names, 80));
     add_of_folder(daemon, name, runs);
     add_registered(daemon, name, runs);
+    enum error_code code = keep_owner(request, runs, err);
+    if (code != ERROR_NONE)
+        return code;
     keep_best(runs, request->uid);
     if (runs->count == 1)
         return ERROR_NONE;
     if (runs->count > 1) {
         join(daemon, runs, request->uid, names, sizeof names);
-        return error_set(err, ERROR_USAGE, "several runs have this name: %s; their owners reach their own by it",
-                         names);
+        return error_set(err, ERROR_USAGE, "several runs have this name: %s; say whose, as OWNER/%s", names, name);
     }
     add_live(daemon, runs);
     join(daemon, runs, request->uid, names, sizeof names);

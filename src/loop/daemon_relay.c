@@ -166,7 +166,7 @@ static struct json *parameters_left(const struct daemon_relay *relay)
     const char *wait = methods[relay->request->method].wait;
     struct json *left = json_object();
     for (const struct json *m = json_first(relay->request->parameters); m != NULL; m = json_next(m))
-        if (strcmp(json_key(m), "run") != 0)
+        if (strcmp(json_key(m), "run") != 0 && strcmp(json_key(m), "uid") != 0)
             json_set_child(left, json_key(m), json_copy(m));
     if (wait != NULL && json_member(left, wait) != NULL) {
         uint64_t now_ms = clock_now_ms();

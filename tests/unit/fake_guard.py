@@ -295,6 +295,9 @@ class Daemon(Server):
             self.guards[guard.run["name"]] = guard
             return {"run": guard.run["name"]}
         guard = self.guards.get(params.get("run"))
+        if "uid" in params:
+            same = [g for g in self.guards.values() if (g.run["name"], g.run["uid"]) == (params["run"], params["uid"])]
+            guard = same[0] if same else None
         if guard is None:
             raise Failure("no-run", 87, "there is no run %s" % params.get("run"))
-        return guard.answer(method, {k: v for k, v in params.items() if k != "run"}, connection)
+        return guard.answer(method, {k: v for k, v in params.items() if k not in ("run", "uid")}, connection)

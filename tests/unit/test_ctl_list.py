@@ -213,6 +213,25 @@ class Places(More):
         self.assertIn('kldump_runs_ended_total{outcome="floor"} 5', ctl("metrics").stdout)
 
 
+class SameName(More):
+    def setUp(self):
+        super().setUp()
+        bobs, eves = (Guard(os.path.join(self.runtime, owner), "t", uid=uid, owner=owner) for owner, uid in (("bob", 4712), ("eve", 4713)))
+        self.servers += [bobs, eves]
+        self.daemon().guards = {1: bobs, 2: eves}
+
+    def test_an_owner_can_be_said(self):
+        self.assertIn("by eve", self.ctl("status", "4713/t")[0])
+        self.assertIn("by bob", self.ctl("status", "4712/t")[0])
+        self.assertIn("there is no run", self.ctl("status", "root/t", status=87)[1])
+        for bad, text in (("nobody-at-all/t", "there is no user 'nobody-at-all'"), ("4712/", "not the name of a run"),
+                          ("/t", "there is no user ''"), ("4712/../t", "not the name of a run"), ("-1/t", "unknown option")):
+            self.assertIn(text, self.ctl("status", bad, status=2)[1])
+
+    def test_both_are_stopped(self):
+        self.assertEqual(self.ctl("stop", "--all")[0], "t: stopped\nt: stopped\n")
+
+
 class StopAll(More):
     def test_all_and_each_has_its_line(self):
         one, two, far = self.guard("one"), self.guard("two"), self.elsewhere("far")
