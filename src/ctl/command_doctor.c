@@ -20,6 +20,7 @@ static const struct {
     {"sglang", doctor_server_version},
     {"settings", doctor_server_settings},
     {"port", doctor_server_port},
+    {"rules", doctor_space_rules},
     {"folder", doctor_space_folder},
     {"filesystem", doctor_space_filesystem},
     {"space", doctor_space_bytes},
@@ -122,8 +123,8 @@ static int take_json(int argc, char **argv, bool *as_json)
 }
 
 /* Without CMD the options are checked as if there were one. */
-static enum error_code read_options(int argc, char **argv, struct settings *settings, char ***ret_command,
-                                    struct error *err)
+static enum error_code read_options(int argc, char **argv, const struct settings_texts *defaults,
+                                    struct settings *settings, char ***ret_command, struct error *err)
 {
     int rest = 0;
     bool has_end = false;
@@ -133,7 +134,7 @@ static enum error_code read_options(int argc, char **argv, struct settings *sett
     memcpy(all, argv, (size_t)argc * sizeof *all);
     all[argc] = (char *)"--";
     all[argc + 1] = (char *)"none";
-    enum error_code code = options_read(has_end ? argc : argc + 2, all, settings, &rest, err);
+    enum error_code code = options_read(has_end ? argc : argc + 2, all, defaults, settings, &rest, err);
     if (code == ERROR_NONE)
         *ret_command = has_end ? argv + rest : NULL;
     free(all);
@@ -144,15 +145,25 @@ static int run(const struct command *command, struct output *out, int argc, char
 {
     struct error err = ERROR_INIT;
     struct settings settings = {0};
+    struct settings_texts defaults = {0};
+    struct doctor_rules rules = {.problem = ERROR_INIT};
     struct doctor doctor;
     char **given = NULL;
     bool as_json = false;
     argc = take_json(argc - 1, ++argv, &as_json);
-    if (read_options(argc, argv, &settings, &given, &err) != ERROR_NONE)
+    if (admin_set_load(&rules.set, &rules.problem) == ERROR_NONE)
+        admin_set_defaults(&rules.set, &defaults);
+    enum error_code code = read_options(argc, argv, &defaults, &settings, &given, &err);
+    bool fine = false;
+    if (code == ERROR_NONE) {
+        doctor_init(&doctor, &settings, given, &rules);
+        fine = examine(&doctor, out, as_json);
+        doctor_fini(&doctor);
+    }
+    settings_texts_fini(&defaults);
+    admin_set_fini(&rules.set);
+    if (code != ERROR_NONE)
         return command_usage_error(command, "%s", err.message);
-    doctor_init(&doctor, &settings, given);
-    bool fine = examine(&doctor, out, as_json);
-    doctor_fini(&doctor);
     return fine ? STATUS_DONE : STATUS_NO;
 }
 

@@ -23,7 +23,7 @@ static enum error_code check_settings(int argc, char **argv, struct error *err)
 {
     struct settings settings = {0};
     int rest = 0;
-    enum error_code code = options_read(argc, argv, &settings, &rest, err);
+    enum error_code code = options_read(argc, argv, NULL, &settings, &rest, err);
     if (code == ERROR_NONE)
         settings_fini(&settings);
     return code;

@@ -1,6 +1,7 @@
 #include "ctl/doctor.h"
 
 #include "base/memory.h"
+#include "sys/dump_folder.h"
 #include "sys/runtime.h"
 
 #include <errno.h>
@@ -9,59 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static char *absolute(const char *path)
-{
-    if (path[0] == '/')
-        return memory_copy(path);
-    char *here = getcwd(NULL, 0);
-    char *full = memory_format("%s/%s", here != NULL ? here : "", path);
-    free(here);
-    return full;
-}
-
-/* The nearest folder above what is there, and the path that the folder would have once it is made. */
 static void find_folder(struct doctor *doctor)
 {
-    struct stat status;
-    char *path = absolute(doctor->settings.directory);
-    char *rest = memory_copy("");
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        path[--length] = '\0';
-    while ((doctor->nearest = realpath(path, NULL)) == NULL) {
-        int problem = errno;
-        if (problem == ENOENT && lstat(path, &status) == 0)
-            problem = ELOOP; /* a link that leads nowhere: it can be neither entered nor made */
-        if (doctor->folder_problem == 0 || problem != ENOENT)
-            doctor->folder_problem = problem;
-        char *slash = strrchr(path, '/');
-        if (slash == NULL || path[1] == '\0')
-            break;
-        char *longer = memory_format("%s%s", slash, rest);
-        free(rest);
-        rest = longer;
-        slash[slash == path ? 1 : 0] = '\0';
-    }
-    if (doctor->nearest == NULL)
-        doctor->nearest = memory_copy("/");
-    doctor->directory = memory_format("%s%s", strcmp(doctor->nearest, "/") == 0 ? "" : doctor->nearest, rest);
-    if (doctor->directory[0] == '\0') {
-        free(doctor->directory);
-        doctor->directory = memory_copy("/");
-    }
+    doctor->directory = dump_folder_foresee(doctor->settings.directory, &doctor->nearest, &doctor->folder_problem);
     doctor->nearest_fd = open(doctor->nearest, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
     if (doctor->nearest_fd < 0 && doctor->folder_problem == 0)
         doctor->folder_problem = errno;
-    free(path);
-    free(rest);
 }
 
-void doctor_init(struct doctor *doctor, struct settings *settings, char **command)
+void doctor_init(struct doctor *doctor, struct settings *settings, char **command, const struct doctor_rules *rules)
 {
-    *doctor = (struct doctor){.settings = *settings, .nearest_fd = -1};
+    *doctor = (struct doctor){.settings = *settings, .nearest_fd = -1, .rules = rules};
     *settings = (struct settings){0};
     list_add_all(&doctor->environment, environ);
     if (command != NULL)

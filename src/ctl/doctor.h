@@ -5,6 +5,7 @@
 #include "base/list.h"
 #include "conf/settings.h"
 #include "core/server.h"
+#include "sys/admin_set.h"
 
 #include <stdbool.h>
 
@@ -21,8 +22,15 @@ struct doctor_finding {
     char advice[1024]; /* what to do; "" where nothing is to be done */
 };
 
+/* The admin's rules, which hold for the doctor's questions too. */
+struct doctor_rules {
+    struct admin_set set; /* empty where they are broken */
+    struct error problem; /* code ERROR_NONE: they are not */
+};
+
 /* What the checks share. Filled by doctor_init, then by the checks in the order of the table. */
 struct doctor {
+    const struct doctor_rules *rules;
     struct settings settings;
     struct list environment;
     struct list given;  /* CMD; empty where none was given */
@@ -42,8 +50,9 @@ struct doctor {
     struct list notes;
 };
 
-/* Takes *settings over; `command`: what stands after "--", NULL-terminated, or NULL. */
-void doctor_init(struct doctor *doctor, struct settings *settings, char **command);
+/* Takes *settings over; `command`: what stands after "--", NULL-terminated, or NULL.
+ * `rules` must outlive it. */
+void doctor_init(struct doctor *doctor, struct settings *settings, char **command, const struct doctor_rules *rules);
 void doctor_fini(struct doctor *doctor);
 
 /* Fill a finding; say also clears the advice. */
@@ -61,8 +70,8 @@ typedef void doctor_check(struct doctor *doctor, struct doctor_finding *ret_find
 doctor_check doctor_server_command, doctor_server_python, doctor_server_version, doctor_server_settings,
     doctor_server_port;
 
-/* doctor_space.c: the dump folder and its filesystem. */
-doctor_check doctor_space_folder, doctor_space_filesystem, doctor_space_bytes, doctor_space_inodes;
+/* doctor_space.c: the admin's rules, the dump folder and its filesystem. */
+doctor_check doctor_space_rules, doctor_space_folder, doctor_space_filesystem, doctor_space_bytes, doctor_space_inodes;
 
 /* doctor_machine.c: what the guard and the server need of the machine. */
 doctor_check doctor_machine_programs, doctor_machine_name, doctor_machine_cgroup, doctor_machine_limits,

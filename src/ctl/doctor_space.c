@@ -1,4 +1,5 @@
 /* The dump folder: whether a run may use it, and what its filesystem has room for. */
+#include "base/buffer.h"
 #include "base/size.h"
 #include "core/space_start.h"
 #include "ctl/doctor.h"
@@ -10,7 +11,61 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* What holds of one file: "floor 100.0 GiB on its filesystem, folders /data". */
+static void add_rules(const struct doctor *doctor, const struct admin *admin, struct buffer *text)
+{
+    struct space space = {0};
+    struct space_rule rule = {0};
+    struct stat status;
+    char size[SIZE_TEXT];
+    if (doctor->nearest_fd >= 0 && fstat(doctor->nearest_fd, &status) == 0 &&
+        space_read(doctor->nearest_fd, &space, NULL) == ERROR_NONE)
+        admin_space_rule(admin, status.st_dev, space.total_bytes, &rule);
+    buffer_format(text, "%s%s:", text->length > 0 ? "; " : "", admin->path);
+    size_t before = text->length;
+    if (rule.floor.value > 0)
+        buffer_format(text, " floor %s here,", size_text(size_bytes(&rule.floor, space.total_bytes), size));
+    if (rule.worst_rate_bytes_per_s > 0)
+        buffer_format(text, " worst rate %s/s here,", size_text(rule.worst_rate_bytes_per_s, size));
+    for (size_t i = 0; i < admin->rules.folders.count; i++)
+        buffer_format(text, "%s %s", i == 0 ? " folders" : "", admin->rules.folders.items[i]);
+    if (admin->rules.folders.count > 0)
+        buffer_text(text, ",");
+    for (int id = 0; id < SETTINGS_COUNT; id++)
+        if (admin->rules.defaults.text[id] != NULL)
+            buffer_format(text, " default %s %s,", settings_key((enum settings_id)id), admin->rules.defaults.text[id]);
+    if (text->length == before)
+        buffer_text(text, " nothing about this run,");
+    text->data[--text->length] = '\0';
+}
+
+void doctor_space_rules(struct doctor *doctor, struct doctor_finding *ret_finding)
+{
+    struct error err = ERROR_INIT;
+    const struct admin_set *set = &doctor->rules->set;
+    if (doctor->rules->problem.code != ERROR_NONE) {
+        doctor_say(ret_finding, DOCTOR_FAIL, "%s", doctor->rules->problem.message);
+        doctor_advise(ret_finding, "no run is guarded with rules that cannot be read: have the admin repair the file");
+        return;
+    }
+    if (admin_set_allow_folder(set, doctor->directory, &err) != ERROR_NONE) {
+        doctor_say_error(ret_finding, DOCTOR_FAIL, &err);
+        return;
+    }
+    struct buffer text;
+    buffer_init(&text);
+    for (size_t i = 0; i < set->count; i++)
+        if (set->admin[i].path != NULL)
+            add_rules(doctor, &set->admin[i], &text);
+    if (text.length > 0)
+        doctor_say(ret_finding, DOCTOR_PASS, "%s", text.data);
+    else
+        doctor_say(ret_finding, DOCTOR_PASS, "none: there is no %s", admin_path());
+    buffer_fini(&text);
+}
 
 void doctor_space_folder(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
@@ -88,6 +143,9 @@ static bool check_start(const struct doctor *doctor, struct space_start *start, 
                                   .inodes_counted = space.inodes_counted,
                                   .total_inodes = space.total_inodes,
                                   .free_inodes = space.free_inodes};
+    struct stat status;
+    if (fstat(doctor->nearest_fd, &status) == 0)
+        admin_set_space_rules(&doctor->rules->set, status.st_dev, space.total_bytes, start->rules);
     *ret_code = space_start_check(start, &doctor->settings, err);
     return true;
 }

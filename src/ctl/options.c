@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <sys/random.h>
 
-enum error_code options_read(int argc, char *const *argv, struct settings *ret_settings, int *ret_rest,
-                             struct error *err)
+enum error_code options_read(int argc, char *const *argv, const struct settings_texts *defaults,
+                             struct settings *ret_settings, int *ret_rest, struct error *err)
 {
     struct settings_texts arguments = {0}, file = {0};
     struct buffer bytes;
@@ -26,8 +26,10 @@ enum error_code options_read(int argc, char *const *argv, struct settings *ret_s
             error_prefix(err, "--config");
         buffer_fini(&bytes);
     }
+    if (defaults != NULL)
+        settings_add_defaults(&file, defaults);
     if (code == ERROR_NONE)
-        code = settings_resolve(&arguments, path != NULL ? &file : NULL, randomness, ret_settings, err);
+        code = settings_resolve(&arguments, &file, randomness, ret_settings, err);
     if (code == ERROR_NONE)
         *ret_rest = rest;
     settings_texts_fini(&arguments);

@@ -159,6 +159,8 @@ static void tell_plan(struct guard *guard)
     guard_space_describe(plan, levels, sizeof levels);
     snprintf(line, sizeof line, "run %s, dumps in %s: %s", plan->settings.name, plan->directory, levels);
     guard_report_note(guard, RUN_INFO, RUN_NOTE_NOTE, line);
+    for (size_t i = 0; i < plan->raised.count; i++)
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_SPACE, plan->raised.items[i]);
     tell_notes(guard);
 }
 

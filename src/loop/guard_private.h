@@ -13,6 +13,7 @@
 #include "loop/survey.h"
 #include "loop/transfers.h"
 #include "loop/watcher.h"
+#include "sys/admin_set.h"
 #include "sys/keeper.h"
 #include "sys/process.h"
 #include "sys/sink.h"
@@ -74,6 +75,8 @@ struct guard_after {
 struct guard_plan {
     struct settings settings;
     bool has_settings;
+    struct admin_set rules;  /* the admin's; borrowed by what follows from them */
+    struct list raised;      /* what a rule of the admin has raised, for people */
     bool from_daemon;        /* --plan: no terminal, answers on standard output */
     struct list given;       /* CMD as given */
     struct list argv;        /* what runs */

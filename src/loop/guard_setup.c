@@ -91,6 +91,15 @@ static enum error_code take_environment(struct guard_plan *plan, struct error *e
     return ERROR_NONE;
 }
 
+/* A guard must not run with weaker rules than those that were written. */
+static enum error_code read_rules(struct guard_plan *plan, struct error *err)
+{
+    struct error own = ERROR_INIT;
+    if (admin_set_load(&plan->rules, &own) == ERROR_NONE)
+        return ERROR_NONE;
+    return error_set(err, ERROR_FORBIDDEN, "no run is guarded while the admin's rules cannot be used: %s", own.message);
+}
+
 static enum error_code read_settings(struct guard_plan *plan, const struct list *arguments, struct error *err)
 {
     struct settings_texts given = {0}, file = {0};
@@ -113,8 +122,9 @@ static enum error_code read_settings(struct guard_plan *plan, const struct list 
         code = file_read(path, SETTINGS_FILE_MAX, &bytes, err);
     if (code == ERROR_NONE && path != NULL)
         settings_parse_file(path, bytes.data, bytes.length, &file);
+    admin_set_defaults(&plan->rules, &file);
     if (code == ERROR_NONE)
-        code = settings_resolve(&given, path != NULL ? &file : NULL, randomness, &plan->settings, err);
+        code = settings_resolve(&given, &file, randomness, &plan->settings, err);
     plan->has_settings = code == ERROR_NONE;
     for (size_t i = (size_t)rest; code == ERROR_NONE && i < arguments->count; i++)
         list_add(&plan->given, arguments->items[i]);
@@ -207,12 +217,19 @@ static enum error_code make_folders(const char *path, struct error *err)
 static enum error_code open_dump_folder(struct guard_plan *plan, struct error *err)
 {
     const char *given = plan->settings.directory;
-    enum error_code code = make_folders(given, err);
+    char *foreseen = dump_folder_foresee(given, NULL, NULL);
+    enum error_code code = admin_set_allow_folder(&plan->rules, foreseen, err);
+    free(foreseen);
+    if (code == ERROR_NONE)
+        code = make_folders(given, err);
     if (code != ERROR_NONE)
         return code;
     plan->directory = realpath(given, NULL);
     if (plan->directory == NULL)
         return refuse_folder(given, err);
+    code = admin_set_allow_folder(&plan->rules, plan->directory, err); /* a part of the way may be a link since */
+    if (code != ERROR_NONE)
+        return code;
     plan->directory_fd = open(plan->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (plan->directory_fd < 0)
         return refuse_folder(plan->directory, err);
@@ -333,6 +350,8 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
         list_add_all(&given, arguments);
     enum error_code code = plan->from_daemon ? read_plan(plan, &given, err) : take_environment(plan, err);
     if (code == ERROR_NONE)
+        code = read_rules(plan, err);
+    if (code == ERROR_NONE)
         code = read_settings(plan, &given, err);
     list_fini(&given);
     if (code == ERROR_NONE)
@@ -362,7 +381,7 @@ void guard_plan_fini(struct guard_plan *plan)
     char **const texts[] = {&plan->name,         &plan->working_directory, &plan->directory, &plan->run_folder,
                             &plan->control_path, &plan->record_path,       &plan->log_path,  &plan->temporary,
                             &plan->copy_path,    &plan->check_program};
-    struct list *const lists[] = {&plan->given, &plan->argv, &plan->environment, &plan->notes};
+    struct list *const lists[] = {&plan->given, &plan->argv, &plan->environment, &plan->notes, &plan->raised};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         free(*texts[i]);
         *texts[i] = NULL;
@@ -370,6 +389,7 @@ void guard_plan_fini(struct guard_plan *plan)
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++)
         list_fini(lists[i]);
     server_command_fini(&plan->command);
+    admin_set_fini(&plan->rules);
     if (plan->has_settings)
         settings_fini(&plan->settings);
     if (plan->directory_fd >= 0)

@@ -69,7 +69,13 @@ enum error_code guard_space_check(struct guard_plan *plan, struct error *err)
     plan->free_inodes = space.free_inodes;
     struct space_start start = start_of(plan);
     start.measurable = space.measurable;
+    admin_set_space_rules(&plan->rules, plan->directory_device, space.total_bytes, start.rules);
     code = space_start_check(&start, &plan->settings, err);
+    if (space.measurable) /* the watcher's, and what the record says */
+        plan->settings.worst_rate_bytes_per_s = start.worst_rate_bytes_per_s;
+    for (size_t i = 0; i < sizeof start.raised / sizeof start.raised[0]; i++)
+        if (start.raised[i][0] != '\0')
+            list_add(&plan->raised, start.raised[i]);
     plan->floor_bytes = start.floor_bytes;
     plan->soft_bytes = start.soft_bytes;
     plan->warn_bytes = start.warn_bytes;

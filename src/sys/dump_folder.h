@@ -12,3 +12,9 @@ enum error_code dump_folder_foreign(int fd, char *ret_name, size_t size, struct 
 
 /* True for the name of a folder that a probe writes to and removes. */
 bool dump_folder_is_probe(const char *name);
+
+/* The absolute path that the folder has, or would have once it is made: links followed as far as it is there.
+ * `ret_nearest` (may be NULL): the folder itself, or the nearest above that is there; `ret_problem` (may be NULL):
+ * errno of the way to it: 0: it is there; ENOENT: it would be made; ELOOP also for a link that leads nowhere. Both
+ * texts are the caller's. */
+char *dump_folder_foresee(const char *path, char **ret_nearest, int *ret_problem);

@@ -135,9 +135,9 @@ class Place:
             except (OSError, ValueError, KeyError):
                 pass
 
-    def start_daemon(self, program=None, environment=None, **options):
+    def start_daemon(self, program=None, environment=None, arguments=(), **options):
         """Returns its first line."""
-        self.daemon = subprocess.Popen([program or BUILD / "kldumpd"], env={**self.environment, **(environment or {})},
+        self.daemon = subprocess.Popen([program or BUILD / "kldumpd", *arguments], env={**self.environment, **(environment or {})},
                                        stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
         return self.daemon.stderr.readline().decode()
 

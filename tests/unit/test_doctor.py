@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from test_ctl import KLDUMPCTL, Base  # noqa: E402
 
-ALWAYS = ("programs name folder filesystem space inodes cgroup limits shared-memory temporary address exposure gpu "
+ALWAYS = ("programs name rules folder filesystem space inodes cgroup limits shared-memory temporary address exposure gpu "
           "daemon left-runs left-processes left-cgroups left-shm").split()
 OF_COMMAND = "command python sglang settings port".split()
 
@@ -100,6 +100,30 @@ class Whole(Doctor):
                           ["--config", "/no/such"], ["--json=1"]):
             _, err = self.ctl("doctor", *arguments, status=2 if "--config" not in arguments else 2)
             self.assertTrue(err.startswith("kldumpctl doctor: "), err)
+
+
+class Rules(Doctor):
+    def rules(self, text):
+        path = os.path.join(self.runtime, "kldumpd.conf")
+        with open(path, "w") as f:
+            f.write(text)
+        os.chmod(path, 0o644)
+        return path
+
+    def test_the_admins_rules(self):
+        self.expect(self.checks(KLDUMP_RULES=""), "rules", "pass")
+        path = self.rules("[limits]\nfloor = 1.5M\nworst_rate = 20G\nfolders = %s\n[defaults]\nsoft = 3M\n" % self.runtime)
+        here = {"KLDUMP_RULES": path}
+        self.expect(self.checks(**here), "rules", "pass", path + ": floor 1.5 MiB here, worst rate 20.0 GiB/s here",
+                    "folders " + self.runtime, "default soft 3M")
+        checks = self.checks("--floor", "1M", **here)
+        self.expect(checks, "space", "fail", "floor 1.0 MiB was asked for, and [limits] of %s wants 1.5 MiB" % path)
+        self.expect(self.checks("--dir", "/var/tmp/x", **here), "rules", "fail", path, "/var/tmp/x", "-> give a --dir below")
+        self.rules("[limits]\nrun = 1\n")
+        self.expect(self.checks(**here), "rules", "fail", "line 2: unknown key 'run'", "-> no run is guarded")
+        self.rules("[access]\nusers = a\n")
+        self.expect(self.checks(**here), "rules", "pass", path + ": nothing about this run")
+        self.expect(self.checks(KLDUMP_RULES="/nonexistent/x"), "rules", "fail", "/nonexistent/x")
 
 
 class Server(Doctor):
