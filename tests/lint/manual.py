@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""kldumpctl(1) held against the tables it describes: settings.def, status.def, commands and their options.
+"""kldumpctl(1) and kldumpd.conf(5) held against the tables they describe: settings.def, rules.def, status.def, commands and their
+options.
 
 Run by `make check` in the build folder, with the source folder in $srcdir. Each rule prints how much it looked at.
 """
@@ -31,9 +32,9 @@ def rows(path):
         yield [a.strip().strip('"') for a in re.findall(r'\s*("[^"]*"|[^,"]+)\s*(?:,|$)', row)]
 
 
-def section(title):
+def section(title, text=page):
     """The text of a .Sh or .Ss section."""
-    match = re.search(rf"^\.S[hs] {re.escape(title)}\n(.*?)(?=^\.S[hs] |\Z)", page, re.S | re.M)
+    match = re.search(rf"^\.S[hs] {re.escape(title)}\n(.*?)(?=^\.S[hs] |\Z)", text, re.S | re.M)
     return match.group(1) if match else ""
 
 
@@ -50,6 +51,24 @@ def check_settings():
     for flag in re.findall(r"^\.It Fl -([a-z-]+) Ar", options, re.M):
         check("settings", any(r[2] == flag for r in rows(SOURCE / "src" / "conf" / "settings.def")),
               f"--{flag} is in the page but no setting")
+
+
+def check_rules():
+    text = (SOURCE / "man" / "kldumpd.conf.5").read_text()
+    table = [(row[1], row[2], row[5]) for row in rows(SOURCE / "src" / "conf" / "rules.def")]
+    for name, key, fallback in table:
+        place = section("[filesystem PATH]" if name == "filesystem" else f"[{name}]", text)
+        found = re.search(rf"^\.It Li {key}\n(.*?)(?=^\.It|^\.El)", place, re.S | re.M)
+        check("rules", found, f"key {key} of [{name}] is not in kldumpd.conf(5)")
+        check("rules", not fallback or (found and f"default: {fallback})" in found.group(1)),
+              f"[{name}] {key}: the default {fallback} is not in kldumpd.conf(5)")
+    for title in re.findall(r"^\.Ss \[(\w+).*\]$", text, re.M):
+        place = section("[filesystem PATH]" if title == "filesystem" else f"[{title}]", text)
+        for key in re.findall(r"^\.It Li (\w+)", place, re.M):
+            check("rules", any(row[:2] == (title, key) for row in table), f"[{title}] {key} is in kldumpd.conf(5) but no rule")
+    told = re.search(r"^\.Li (dir , .*) \.$", section("[defaults]", text), re.M)
+    keys = [row[8] for row in rows(SOURCE / "src" / "conf" / "settings.def") if row[8]]
+    check("rules", told and sorted(told.group(1).split(" , ")) == sorted(keys), f"[defaults] of kldumpd.conf(5) must name {keys}")
 
 
 def check_statuses():
@@ -93,10 +112,11 @@ def check_format():
 
 
 check_settings()
+check_rules()
 check_statuses()
 check_commands()
 check_format()
-for rule in ("settings", "exit statuses", "commands", "options of commands"):
+for rule in ("settings", "rules", "exit statuses", "commands", "options of commands"):
     print(f"{rule}: {counts.get(rule, 0)} looked at")
     if counts.get(rule, 0) == 0:
         faults.append(f"{rule}: looked at nothing")
