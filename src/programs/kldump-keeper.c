@@ -419,10 +419,13 @@ static bool rehearse_cgroup(struct keeper_state *state, int64_t *ret_ns)
 /* Through /proc, as for a process that has left its group: that one lives until the sweep. */
 static void rehearse_pass(struct keeper_state *state, int64_t *ret_ns)
 {
-    pid_t dummy = fork();
-    if (dummy == 0)
-        for (;;)
+    pid_t keeper = getpid(), dummy = fork();
+    if (dummy == 0) { /* it holds the channel, so it must not outlive us: the guard would wait for its end for ever */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (getppid() == keeper)
             pause();
+        _exit(127);
+    }
     int64_t start_ns = now_ns();
     kill_tree_pass(&state->tree);
     if (dummy > 0)

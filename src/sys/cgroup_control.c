@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -157,11 +158,14 @@ int cgroup_control_remove(int directory_fd)
 }
 
 /* The body of the rehearsal's child: says by one byte how entering went, then waits to be killed. */
-static void cgroup_control_dummy(int directory_fd, int report_fd)
+/* It holds all that its parent holds, so it must not outlive it: whoever waits for the end of a channel would wait for
+ * ever. */
+static void cgroup_control_dummy(int directory_fd, int report_fd, pid_t parent)
 {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     unsigned char result = (unsigned char)cgroup_control_enter(directory_fd);
     if (write(report_fd, &result, 1) == 1 && result == 0)
-        for (;;)
+        while (getppid() == parent)
             pause();
     _exit(1);
 }
@@ -190,10 +194,10 @@ int cgroup_control_rehearse(int directory_fd, int64_t *ret_nanoseconds)
     int report[2];
     if (pipe2(report, O_CLOEXEC) < 0)
         return errno;
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0) {
         close(report[0]);
-        cgroup_control_dummy(directory_fd, report[1]);
+        cgroup_control_dummy(directory_fd, report[1], parent);
     }
     int result = child < 0 ? errno : 0;
     close(report[1]);

@@ -5,6 +5,7 @@
 #include "sys/file.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,6 +75,17 @@ static enum error_code runtime_check_system(const char *path, struct error *err)
     return code;
 }
 
+/* Root's own runs may be below the folder of a daemon for all users, which is open for looking. */
+static bool runtime_is_system(const char *path)
+{
+    struct stat status;
+    char *owned = memory_format("%s/owned", path);
+    bool is = geteuid() == 0 && lstat(owned, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == 0 &&
+              (status.st_mode & 077) == 0;
+    free(owned);
+    return is;
+}
+
 static enum error_code runtime_check(enum runtime_use use, const char *path, const char *from, struct error *err)
 {
     const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - RUNTIME_ROOM;
@@ -84,7 +96,7 @@ static enum error_code runtime_check(enum runtime_use use, const char *path, con
             err, ERROR_BAD_VALUE,
             "the runtime folder %s (from %s) has %zu characters; at most %zu leave room for the sockets below", path,
             from, strlen(path), most);
-    if (use == RUNTIME_SYSTEM)
+    if (use == RUNTIME_SYSTEM || runtime_is_system(path))
         return runtime_check_system(path, err);
     struct stat status;
     if (use == RUNTIME_LOOK && lstat(path, &status) < 0 && errno == ENOENT)

@@ -9,6 +9,7 @@ EXTRA_DIST += tests/integration/fake_guard.py tests/integration/kldump_programs.
 EXTRA_DIST += tests/integration/test_space.py tests/integration/fuse_disk.py
 EXTRA_DIST += tests/integration/test_real.py tests/integration/test_rules.py tests/integration/test_versions.py
 EXTRA_DIST += tests/integration/test_daemon_churn.py tests/integration/test_records.py
+EXTRA_DIST += tests/integration/guarantees.py tests/integration/test_guarantees.py
 EXTRA_DIST += tests/integration/systemd_guest.py tests/integration/test_systemd.py
 
 EXTRA_DIST += tests/integration/test_kill.py
