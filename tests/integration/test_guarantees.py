@@ -87,6 +87,8 @@ def test_cell(setup, row):
             assert life.gone_s is not None or (name, row) in STRAYS, told
             assert life.after.get("outcome") in ("guard-lost", "stopped", None), told
             assert life.after.get("exit_status") in (85, 0, None), told
+        if row.startswith("keeper") and life.state == "dumping" and life.after.get("outcome") == "guard-lost":
+            assert [seal["sealed_by"] for seal in life.after["seals"]], told
         if "guard" in row and "daemon" in row and not life.over and life.row:
             assert life.row["state"] == "ended", told
         assert not life.left or (name, row) in STRAYS, told
