@@ -7,6 +7,7 @@
 #include "loop/daemon.h"
 #include "base/memory.h"
 #include "loop/daemon_private.h"
+#include "loop/registry.h"
 #include "sys/file.h"
 #include "sys/runtime.h"
 #include "sys/systemd.h"
@@ -54,6 +55,8 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_names_end(daemon);
     daemon_rules_end(daemon);
     daemon_watch_end(daemon);
+    registry_close(daemon->registry);
+    daemon->registry = NULL;
     daemon_keep_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
     close_handles(daemon);
@@ -94,6 +97,22 @@ static enum error_code open_socket(struct daemon *daemon, int descriptor, struct
     return code;
 }
 
+static enum error_code open_register(struct daemon *daemon, struct error *err)
+{
+    char *path = memory_format("%s/register", daemon->runtime);
+    struct registry_options options = {
+        .path = path,
+        .descriptor = daemon->register_fd,
+        .mode = daemon->serves_all ? 0666 : 0600,
+        .admit = daemon->serves_all ? daemon_access_admit : NULL,
+        .user = daemon,
+    };
+    daemon->register_fd = -1;
+    enum error_code code = registry_open(&daemon->loop, &options, &daemon->registry, err);
+    free(path);
+    return code;
+}
+
 static void watch_signals(struct daemon *daemon)
 {
     static const int watched[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
@@ -123,6 +142,11 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
         code = open_socket(daemon, descriptor > 0 ? descriptor : 0, err);
     if (code != ERROR_NONE)
         return code;
+    code = open_register(daemon, err);
+    if (code != ERROR_NONE) {
+        control_close(daemon->control, 0, NULL, NULL);
+        return code;
+    }
     daemon_watch_begin(daemon);
     watch_signals(daemon); /* before anybody is told that we serve */
     char text[sizeof daemon->told];

@@ -23,8 +23,6 @@
 #include <unistd.h>
 
 enum { SHOWN_MAX = 400 };
-#pragma weak registry_first
-#pragma weak registry_find
 
 enum error_code daemon_find_socket(const struct daemon *daemon, const struct daemon_found *run, int *ret_fd,
                                    pid_t *ret_pid, struct error *err)
@@ -55,8 +53,7 @@ enum error_code daemon_find_socket(const struct daemon *daemon, const struct dae
 
 const struct registry_entry *daemon_find_entry(const struct daemon *daemon, const struct daemon_found *run)
 {
-    const struct registry_entry *entry =
-        daemon->registry != NULL ? registry_find(daemon->registry, run->name, run->uid) : NULL;
+    const struct registry_entry *entry = registry_find(daemon->registry, run->name, run->uid);
     return entry != NULL && entry->uid == run->uid ? entry : NULL;
 }
 
@@ -96,7 +93,7 @@ static void add_of_folder(const struct daemon *daemon, const char *name, struct 
 /* Those of the register that are not below the runtime folder; `name` NULL: all. */
 static void add_registered(const struct daemon *daemon, const char *name, struct runs *runs)
 {
-    const struct registry_entry *entry = daemon->registry != NULL ? registry_first(daemon->registry) : NULL;
+    const struct registry_entry *entry = registry_first(daemon->registry);
     size_t below = runs->count;
     for (; entry != NULL; entry = entry->next) {
         bool known = name != NULL && strcmp(entry->name, name) != 0;

@@ -64,8 +64,10 @@ void guard_feed(struct guard *guard, const struct run_event *event)
     guard_check_turn(guard);
     guard_launch_turn(guard);
     guard_survey_follow(guard);
-    if (guard->run.state != before)
+    if (guard->run.state != before) {
         guard_report_record(guard);
+        guard_register_changed(guard);
+    }
     if (guard->run.state != before && guard->run.state == RUN_ARMED)
         guard->trim_due = true;
     if (guard->run.state != before || effects.count > 0)
@@ -102,6 +104,7 @@ static void on_heartbeat(uv_timer_t *timer)
     guard_space_turn(guard);
     guard_control_changed(guard); /* log readers */
     guard_control_look(guard);
+    guard_register_turn(guard);
     guard_report_problems(guard);
     if (guard->record_due || clock_now_ms() - guard->record_ms >= record_age_ms(guard))
         guard_report_record(guard);
@@ -282,6 +285,7 @@ static void end(struct guard *guard)
     file_remove_all(guard->plan.temporary);
     guard_report_record(guard);
     guard_report_copy(guard);
+    guard_register_end(guard);
     guard_control_end(guard);
     sink_flush(guard->dump_sink, flush_ms);
     if (guard_report_problems(guard))
@@ -348,6 +352,7 @@ int guard_main(char **arguments, const struct server_operations *server)
     } else {
         tell_daemon(&guard);
         guard.set_up = true;
+        guard_register_begin(&guard);
         uv_timer_start(&guard.heartbeat, on_heartbeat, heartbeat_ms, heartbeat_ms);
         arm_tick(&guard);
         guard_report_record(&guard);

@@ -105,6 +105,16 @@ struct guard_plan {
     char owner[64];
 };
 
+/* guard_register.c: kldumpd's register. */
+struct guard_register {
+    char *paths[2];            /* of the sockets that are tried, in this order; NULL: none */
+    int folder_fd, control_fd; /* what is handed over, O_PATH; -1: nothing can be */
+    int fd;                    /* the connection; -1: none */
+    uv_poll_t *poll;           /* of it; frees itself when closed */
+    bool begun, due;           /* `due`: what was said last is no longer so */
+    uint64_t next_ms;          /* when the next attempt, or the next word, is due */
+};
+
 struct guard {
     struct guard_plan plan;
     const struct server_operations *server;
@@ -145,6 +155,7 @@ struct guard {
     struct control_server *control;
     struct child *child; /* an audit under way */
     struct guard_after after;
+    struct guard_register registration;
 
     /* where the server answers */
     char url[96];             /* "http://127.0.0.1:30000", "" until known */
@@ -250,6 +261,12 @@ void guard_control_reply(struct guard *guard, const struct run_effect *effect); 
 void guard_control_changed(struct guard *guard); /* the state or the events have changed: who waits may be answered */
 void guard_control_look(struct guard *guard);    /* makes a socket that was removed again */
 void guard_control_end(struct guard *guard);     /* answers everybody who still waits */
+
+/* guard_register.c: the guard calls in at kldumpd, if there is one; never waits, never fails. */
+void guard_register_begin(struct guard *guard);   /* once the control socket is there */
+void guard_register_changed(struct guard *guard); /* the state has changed */
+void guard_register_turn(struct guard *guard);    /* twice a second */
+void guard_register_end(struct guard *guard);     /* the last word; nothing comes after it */
 
 /* guard_report.c: what is told. */
 void guard_report_note(struct guard *guard, enum run_level level, enum run_note note, const char *text);

@@ -34,6 +34,7 @@ libloop_a_SOURCES = \
     src/loop/guard_effects.c \
     src/loop/guard_launch.c \
     src/loop/guard_log.c src/loop/guard_log.h \
+    src/loop/guard_register.c \
     src/loop/guard_report.c \
     src/loop/guard_server.c \
     src/loop/guard_setup.c \
@@ -43,6 +44,9 @@ libloop_a_SOURCES = \
     src/loop/guard_suspend.c \
     src/loop/guard_survey.c \
     src/loop/output.c src/loop/output.h \
+    src/loop/registry.c src/loop/registry.h src/loop/registry_private.h \
+    src/loop/registry_packet.c \
+    src/loop/registry_peer.c \
     src/loop/survey.c src/loop/survey.h \
     src/loop/survey_look.c src/loop/survey_look.h \
     src/loop/transfers.c src/loop/transfers.h \

@@ -5,14 +5,16 @@
  * Wire: a SOCK_SEQPACKET Unix socket RUNTIME/register (mode 0666 in a system daemon, 0600 in a user's), one JSON object
  * a packet, at most REGISTRY_PACKET_MAX bytes, strict.
  *   guard -> daemon, first:  {"version": 1, "name": NAME, "run": RUN}  with two descriptors by SCM_RIGHTS, in this
- *                            order: the dump folder and the control socket, both opened with O_PATH
+ *                            order: the dump folder (O_PATH and O_DIRECTORY) and the control socket (O_PATH)
  *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes
- *   guard -> daemon, later:  {"run": RUN}  at each change of state, and each second while a dump is open
+ *   guard -> daemon, later:  {"run": RUN}  at each change of state, each second while a dump is open, now and then else
  * RUN is the run object of `status`. The end of the connection is the end of the guard; the last RUN says how. A guard
  * whose daemon goes, or was not there, tries again each second (one connect(2)); it never waits for the daemon.
  *
  * What a guard says is shown, and believed for nothing else: uid, pid and start time of the guard come from the kernel
- * (SO_PEERCRED; the pid is held by a pidfd), the filesystem from the descriptor. Loop thread only. */
+ * (SO_PEERCRED; the pid is held by a pidfd), the filesystem from the descriptor. Nothing here asks a filesystem that a
+ * user brought: it may never answer. A guard that says too much at once is heard later, and only that user's are.
+ * Loop thread only. */
 #pragma once
 
 #include "base/error.h"
@@ -38,16 +40,17 @@ struct registry_entry {
     int folder_fd;          /* the dump folder, O_PATH */
     int control_fd;         /* the guard's control socket, O_PATH: connect to /proc/self/fd/N */
     dev_t device;           /* of folder_fd */
-    const struct json *run; /* what it said last; never NULL */
+    const struct json *run; /* what it said last, but name, uid and guard_pid, which are the true ones; never NULL */
     void *backstop;         /* for daemon_backstop.c */
 };
 
 struct registry_options {
-    const char *path; /* of the socket; ignored with a descriptor */
-    int descriptor;   /* a listening socket of the service manager, or -1 */
+    const char *path; /* of the socket; ignored with a descriptor. What is there of an older daemon is replaced */
+    int descriptor;   /* a listening socket of the service manager, or -1; taken over, also on failure */
     mode_t mode;
     /* May this user register? NULL: only the daemon's own and root. ERROR_FORBIDDEN with the rule that says no. */
-    enum error_code (*admit)(uid_t uid, const gid_t *groups, size_t group_count, void *user, struct error *err);
+    enum error_code (*admit)(uid_t uid, gid_t gid, const gid_t *groups, size_t group_count, void *user,
+                             struct error *err);
     void (*changed)(struct registry_entry *entry, void *user); /* a new one, or it said something new */
     void (*gone)(struct registry_entry *entry, void *user);    /* before it is freed */
     void *user;
@@ -55,9 +58,10 @@ struct registry_options {
 
 enum error_code registry_open(uv_loop_t *loop, const struct registry_options *options, struct registry **ret_registry,
                               struct error *err);
-/* The first of all, linked by `next`. Two may have one name (of two users, or a wrapper's beside a started one). */
+/* The first of all, linked by `next`; of a registry that is NULL none. Two may have one name (of two users, or a
+ * wrapper's beside a started one). */
 struct registry_entry *registry_first(const struct registry *registry);
 /* That of `uid` before anybody's; NULL: none. */
 struct registry_entry *registry_find(const struct registry *registry, const char *name, uid_t uid);
-/* Closes; `gone` is not called. Handles end in the loop's next turns. */
+/* Closes; `gone` is not called. Handles end in the loop's next turns. Also of NULL. */
 void registry_close(struct registry *registry);

@@ -18,6 +18,7 @@ libsys_a_SOURCES = \
     src/sys/launch.c src/sys/launch.h \
     src/sys/launch_spawn.c src/sys/launch_spawn.h \
     src/sys/listener.c src/sys/listener.h \
+    src/sys/passing.c src/sys/passing.h \
     src/sys/process.c src/sys/process.h \
     src/sys/runtime.c src/sys/runtime.h \
     src/sys/shared_memory.c src/sys/shared_memory.h \

@@ -57,3 +57,9 @@ tests_unit_test_loop_daemon_owned_SOURCES = tests/unit/test_loop_daemon_owned.c 
 tests_unit_test_loop_daemon_owned_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_daemon_owned_LDADD = libloop.a libhttp.a libsys.a libconf.a $(loop_test_LDADD) $(SYSTEMD_LIBS) $(INIH_LIBS) \
     $(CURL_LIBS)
+
+check_PROGRAMS += tests/unit/test_loop_registry
+TESTS += tests/unit/test_loop_registry
+tests_unit_test_loop_registry_SOURCES = tests/unit/test_loop_registry.c tests/unit/loop_helper.h
+tests_unit_test_loop_registry_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_registry_LDADD = libloop.a libsys.a $(loop_test_LDADD)

@@ -1,0 +1,57 @@
+/* The register's own parts, shared by registry*.c only. Loop thread. */
+#pragma once
+
+#include "loop/registry.h"
+
+struct registry_user {
+    struct registry_user *next;
+    uid_t uid;
+    unsigned connections;
+    uint64_t bytes; /* of his packets, since the second that is counted began */
+};
+
+struct registry_connection {
+    struct registry_entry entry;
+    struct registry_connection *next, **link;
+    struct registry *registry;
+    struct registry_user *user;
+    struct json *run; /* what `entry.run` shows */
+    int fd;
+    uv_poll_t poll;
+    uv_timer_t limit;
+    unsigned handles;
+    bool admitted, paused, closing;
+};
+
+struct registry {
+    struct registry_options options;
+    uv_loop_t *loop;
+    char *path; /* that is removed at the end; NULL: none */
+    ino_t inode;
+    int fd;
+    uv_poll_t poll;
+    uv_timer_t pause; /* runs while somebody has spoken lately, or nobody is let in */
+    unsigned handles; /* two of its own, and one for each connection that is not freed yet */
+    bool shut, closing;
+    size_t count;
+    struct registry_user *users;
+    struct registry_connection *connections;
+    struct registry_entry *entries; /* of those that are admitted */
+    char room[REGISTRY_PACKET_MAX];
+};
+
+/* registry_packet.c: what a packet says. On failure nothing is changed. */
+enum error_code registry_packet_first(const char *bytes, size_t length, struct registry_entry *entry,
+                                      struct json **ret_run, struct error *err);
+/* Replaces *run. */
+enum error_code registry_packet_later(const char *bytes, size_t length, const struct registry_entry *entry,
+                                      struct json **run, struct error *err);
+/* Fills folder_fd, control_fd and device; on failure the descriptors stay the caller's. */
+enum error_code registry_packet_descriptors(const int *descriptors, size_t count, struct registry_entry *entry,
+                                            struct error *err);
+void registry_packet_send(int fd, const struct json *answer);
+
+/* registry_peer.c: who is at the other end, as the kernel says: fills uid, pid and pidfd. `ret_groups`: the
+ * supplementary ones; the caller frees. On failure pidfd is -1. */
+enum error_code registry_peer_identify(int fd, struct registry_entry *entry, gid_t *ret_gid, gid_t **ret_groups,
+                                       size_t *ret_count, struct error *err);
