@@ -1,6 +1,8 @@
 /* Happy path: the runs of the runtime folder, sorted by name, each as its guard or its record tells, and for runs of
  * others what everybody may see.
  *
+ * A wrapper's run, whose folder is elsewhere, is shown as its guard told it at the register, after those; it goes with
+ * its guard.
  * A record is missing or damaged: the run is shown with what is known.
  * Not all fit into one frame: first without commands and seals, then the ended ones are left out, and counted. */
 #include "config.h"
@@ -9,6 +11,7 @@
 #include "core/run.h"
 #include "json/json.h"
 #include "loop/daemon_private.h"
+#include "loop/registry.h"
 #include "sys/admin.h"
 
 #include <stdio.h>
@@ -24,16 +27,26 @@ struct listed {
 };
 
 /* No name: the number. */
+static void name_or_number(const char *name, uid_t uid, char *text, size_t size)
+{
+    if (name != NULL && name[0] != '\0')
+        snprintf(text, size, "%s", name);
+    else
+        snprintf(text, size, "%u", (unsigned)uid);
+}
+
+static void user_name(struct daemon *daemon, uid_t uid, char *text, size_t size)
+{
+    name_or_number(uid == geteuid() ? daemon->known->own_name : daemon_names_find(daemon, uid), uid, text, size);
+}
+
 static void owner_name(struct daemon *daemon, const char *name, uid_t uid, char *text, size_t size)
 {
     const struct daemon_owned *owned = daemon_keep_find(daemon, name);
-    const char *found = owned != NULL && owned->owner[0] != '\0' ? owned->owner
-                        : uid == geteuid()                       ? daemon->known->own_name
-                                                                 : daemon_names_find(daemon, uid);
-    if (found != NULL && found[0] != '\0')
-        snprintf(text, size, "%s", found);
+    if (owned != NULL && owned->owner[0] != '\0')
+        name_or_number(owned->owner, uid, text, size);
     else
-        snprintf(text, size, "%u", (unsigned)uid);
+        user_name(daemon, uid, text, size);
 }
 
 /* One whose record cannot be read. */
@@ -104,6 +117,50 @@ static size_t printed_size(const struct json *json)
     return size;
 }
 
+/* False: left out, and freed. */
+static bool fits(struct json *run, size_t *bytes)
+{
+    size_t size = printed_size(run) + 1;
+    if (*bytes + size > LIST_BYTES_MAX / 2) {
+        shorten(run);
+        size = printed_size(run) + 1;
+    }
+    if (*bytes + size > LIST_BYTES_MAX) {
+        json_free(run);
+        return false;
+    }
+    *bytes += size;
+    return true;
+}
+
+static bool is_below(const struct daemon *daemon, const struct registry_entry *entry)
+{
+    uid_t owner;
+    return daemon_runs_is_live(daemon, entry->name) && daemon_runs_owner(daemon, entry->name, &owner) &&
+           owner == entry->uid;
+}
+
+/* The runs that only the register knows; returns how many did not fit. */
+static size_t add_registered(struct daemon *daemon, const struct control_request *request, struct json *runs,
+                             size_t *bytes)
+{
+    size_t left_out = 0;
+    for (const struct registry_entry *entry = registry_first(daemon->registry); entry != NULL; entry = entry->next) {
+        char owner[80];
+        if (is_below(daemon, entry))
+            continue;
+        struct json *run = daemon_access_sees_all(daemon, request, entry->uid) ? json_copy(entry->run)
+                                                                               : daemon_access_redact(entry->run);
+        user_name(daemon, entry->uid, owner, sizeof owner);
+        json_set_string(run, "owner", owner);
+        if (fits(run, bytes))
+            json_append(runs, run);
+        else
+            left_out++;
+    }
+    return left_out;
+}
+
 /* Those that live, or those that have ended; returns how many did not fit. */
 static size_t fill(struct daemon *daemon, const struct control_request *request, const struct list *names,
                    struct listed *listed, bool live, size_t *bytes)
@@ -113,18 +170,10 @@ static size_t fill(struct daemon *daemon, const struct control_request *request,
         if (listed[i].live != live)
             continue;
         struct json *run = tell(daemon, request, names->items[i], live);
-        size_t size = printed_size(run) + 1;
-        if (*bytes + size > LIST_BYTES_MAX / 2) {
-            shorten(run);
-            size = printed_size(run) + 1;
-        }
-        if (*bytes + size > LIST_BYTES_MAX) {
-            json_free(run);
+        if (fits(run, bytes))
+            listed[i].run = run;
+        else
             left_out++;
-            continue;
-        }
-        *bytes += size;
-        listed[i].run = run;
     }
     return left_out;
 }
@@ -157,6 +206,7 @@ void daemon_list_request(struct control_request *request, void *user)
     for (size_t i = 0; i < names.count; i++)
         if (listed[i].run != NULL)
             json_append(runs, listed[i].run);
+    left_out += add_registered(daemon, request, runs, &bytes);
     if (left_out > 0)
         json_set_u64(result, "left_out", left_out);
     json_set_child(result, "ended", daemon_ended_counts(daemon));
