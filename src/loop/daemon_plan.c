@@ -54,22 +54,12 @@ static enum error_code read_request(const struct json *parameters, struct asked 
 
 /* ---- the name ---- */
 
-static const char *owner_text(struct daemon *daemon, uid_t uid, char text[80])
-{
-    const char *name = daemon_names_find(daemon, uid);
-    if (name != NULL)
-        snprintf(text, 80, "%.40s (uid %u)", name, (unsigned)uid);
-    else
-        snprintf(text, 80, "uid %u", (unsigned)uid);
-    return text;
-}
-
 /* A run lives when its guard does, as our own record tells, or when its lock is held. A run that has ended still has
  * its folder: its owner may use the name again, nobody else, or he could remove what is not his. */
 static enum error_code check_name(struct daemon *daemon, const char *name, uid_t uid, int runs_fd,
                                   struct daemon_owned **ret_previous, struct error *err)
 {
-    char owner[80];
+    char owner[96];
     struct stat status = {.st_uid = uid};
     struct daemon_owned owned;
     if (daemon_start_is_under_way(daemon, name))
@@ -78,14 +68,14 @@ static enum error_code check_name(struct daemon *daemon, const char *name, uid_t
     bool recorded = daemon_owned_read(daemon, name, &owned, NULL) == ERROR_NONE;
     uid_t whose = recorded && owned.live ? owned.uid : status.st_uid;
     enum error_code code = ERROR_NONE;
+    daemon_access_user(daemon, whose, owner, sizeof owner);
     if ((recorded && owned.live) || daemon_runs_is_live(daemon, name))
         code = error_set(err, ERROR_EXISTS,
                          "a run named %s is live, that of %s; choose another --name, or end it: kldumpctl stop %s",
-                         name, owner_text(daemon, whose, owner), name);
+                         name, owner, name);
     else if (there && whose != uid)
-        code =
-            error_set(err, ERROR_EXISTS, "the name %s is that of a run of %s, which has ended; choose another --name",
-                      name, owner_text(daemon, whose, owner));
+        code = error_set(err, ERROR_EXISTS,
+                         "the name %s is that of a run of %s, which has ended; choose another --name", name, owner);
     if (code == ERROR_NONE && recorded) {
         *ret_previous = memory_new(sizeof **ret_previous);
         **ret_previous = owned;

@@ -6,6 +6,7 @@
 #include "json/json.h"
 #include "loop/clock.h"
 #include "sys/dump_folder.h"
+#include "sys/environment.h"
 #include "sys/file.h"
 #include "sys/listener.h"
 #include "sys/runtime.h"
@@ -68,6 +69,7 @@ static enum error_code read_plan(struct guard_plan *plan, struct list *arguments
         code = json_get_list(json, "environment", &plan->environment, err);
     if (code == ERROR_NONE)
         code = read_place(json, plan, err);
+    environment_clean(&plan->environment, ENVIRONMENT_CLIENT);
     if (code == ERROR_NONE)
         code = json_get_string(json, "directory", &directory, err);
     if (code == ERROR_NONE) {

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sys/environment.h"
 #include "sys/kill_tree.h"
 #include "sys/sibling.h"
 
@@ -25,9 +26,6 @@
 enum { KEEPER_FD_CHANNEL = 3, KEEPER_FD_GUARD, KEEPER_FD_OUT, KEEPER_FD_ERR, KEEPER_FD_STATUS };
 enum { KEEPER_FD_CGROUP = KEEPER_FD_STATUS + 1, KEEPER_FD_COUNT = KEEPER_FD_CGROUP - KEEPER_FD_CHANNEL };
 enum { KEEPER_ARGUMENT_CGROUP = 3 };
-
-static const char *const keeper_not_for_command[] = {"NOTIFY_SOCKET", "WATCHDOG_USEC",  "WATCHDOG_PID", "LISTEN_FDS",
-                                                     "LISTEN_PID",    "LISTEN_FDNAMES", "FDSTORE",      "MAINPID"};
 
 /* What the child needs, all made before the fork: after it, in a program with threads, nothing may be allocated. */
 struct keeper_child {
@@ -116,8 +114,7 @@ static void keeper_build_environment(const struct keeper_plan *plan, struct list
 {
     if (plan->environment->items)
         list_add_all(environment, plan->environment->items);
-    for (size_t i = 0; i < sizeof keeper_not_for_command / sizeof keeper_not_for_command[0]; i++)
-        list_environment_unset(environment, keeper_not_for_command[i]);
+    environment_clean(environment, ENVIRONMENT_OURS);
     list_environment_set(environment, KILL_TREE_COOKIE, plan->cookie);
     /* Python's setproctitle overwrites the environment that /proc shows, and the cookie with it, unless told not to. */
     list_environment_set(environment, "SPT_NOENV", "1");

@@ -68,32 +68,84 @@ enum error_code launch_kill(const struct launch_result *launched, struct error *
 
 /* ---- limits ---- */
 
-/* The effective user, which SO_PEERCRED tells too. */
-static bool launch_has_user(pid_t pid, uid_t uid)
+static bool launch_read_proc(pid_t pid, const char *file, char *text, size_t size)
 {
-    char path[40], text[4096];
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    char path[40];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    ssize_t length = fd >= 0 ? read(fd, text, size - 1) : -1;
     if (fd >= 0)
         close(fd);
     text[length > 0 ? length : 0] = '\0';
-    const char *line = strstr(text, "\nUid:");
+    return length > 0;
+}
+
+/* The effective user, which SO_PEERCRED tells too. */
+static bool launch_has_user(pid_t pid, uid_t uid)
+{
+    char text[4096];
+    const char *line = launch_read_proc(pid, "status", text, sizeof text) ? strstr(text, "\nUid:") : NULL;
     unsigned real, effective;
     return line != NULL && sscanf(line, "\nUid: %u %u", &real, &effective) == 2 && effective == uid;
+}
+
+/* "unlimited" or a number; the end of it, or NULL. */
+static const char *launch_parse_limit(const char *text, rlim_t *ret_limit)
+{
+    static const char none[] = "unlimited";
+    char *end;
+    text += strspn(text, " ");
+    if (strncmp(text, none, sizeof none - 1) == 0) {
+        *ret_limit = RLIM_INFINITY;
+        return text + sizeof none - 1;
+    }
+    errno = 0;
+    *ret_limit = strtoull(text, &end, 10);
+    return end == text || errno != 0 ? NULL : end;
+}
+
+/* proc(5): prlimit(2) would need CAP_SYS_RESOURCE to look at another user's process, this file nothing. */
+static bool launch_parse_limits(const char *text, struct rlimit limit[RLIM_NLIMITS])
+{
+    static const char *const names[RLIM_NLIMITS] = {
+        [RLIMIT_CPU] = "Max cpu time",
+        [RLIMIT_FSIZE] = "Max file size",
+        [RLIMIT_DATA] = "Max data size",
+        [RLIMIT_STACK] = "Max stack size",
+        [RLIMIT_CORE] = "Max core file size",
+        [RLIMIT_RSS] = "Max resident set",
+        [RLIMIT_NPROC] = "Max processes",
+        [RLIMIT_NOFILE] = "Max open files",
+        [RLIMIT_MEMLOCK] = "Max locked memory",
+        [RLIMIT_AS] = "Max address space",
+        [RLIMIT_LOCKS] = "Max file locks",
+        [RLIMIT_SIGPENDING] = "Max pending signals",
+        [RLIMIT_MSGQUEUE] = "Max msgqueue size",
+        [RLIMIT_NICE] = "Max nice priority",
+        [RLIMIT_RTPRIO] = "Max realtime priority",
+        [RLIMIT_RTTIME] = "Max realtime timeout",
+    };
+    for (int i = 0; i < RLIM_NLIMITS; i++) {
+        const char *line = names[i] != NULL ? strstr(text, names[i]) : NULL;
+        if (line != NULL)
+            line = launch_parse_limit(line + strlen(names[i]), &limit[i].rlim_cur);
+        if (line == NULL || launch_parse_limit(line, &limit[i].rlim_max) == NULL)
+            return false;
+    }
+    return true;
 }
 
 enum error_code launch_read_limits(pid_t pid, uid_t uid, struct rlimit ret_limit[RLIM_NLIMITS], struct error *err)
 {
     struct rlimit limit[RLIM_NLIMITS];
-    if (pid <= 0) /* 0 would be ourselves */
+    char text[4096];
+    if (pid <= 0)
         return error_set(err, ERROR_NOT_FOUND,
                          "the client's process cannot be seen from here, so its limits are not known; ask from outside "
                          "of its container");
-    bool read = launch_has_user(pid, uid);
-    for (int i = 0; read && i < RLIM_NLIMITS; i++)
-        read = prlimit(pid, (__rlimit_resource_t)i, NULL, &limit[i]) == 0;
-    if (!read || !launch_has_user(pid, uid)) /* before and after: the number may have gone to another meanwhile */
+    /* the user before and after: the number may have gone to another process meanwhile */
+    if (!launch_has_user(pid, uid) || !launch_read_proc(pid, "limits", text, sizeof text) ||
+        !launch_parse_limits(text, limit) || !launch_has_user(pid, uid))
         return error_set(err, ERROR_NOT_FOUND, "the client (pid %d) is gone, so its limits are not known", (int)pid);
     memcpy(ret_limit, limit, sizeof limit);
     return ERROR_NONE;

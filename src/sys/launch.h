@@ -21,7 +21,7 @@ struct launch_user {
     gid_t gid;
     const gid_t *groups; /* all supplementary ones, as SO_PEERGROUPS told */
     size_t group_count;
-    struct rlimit limit[RLIM_NLIMITS]; /* of the client, by prlimit(2) */
+    struct rlimit limit[RLIM_NLIMITS]; /* of the client */
 };
 
 struct launch_request {

@@ -10,6 +10,7 @@ libsys_a_SOURCES = \
     src/sys/cgroup_control.c src/sys/cgroup_control.h \
     src/sys/cgroup_run.c src/sys/cgroup_run.h \
     src/sys/dump_folder.c src/sys/dump_folder.h \
+    src/sys/environment.c src/sys/environment.h \
     src/sys/file.c src/sys/file.h \
     src/sys/file_below.c src/sys/file_below.h \
     src/sys/keeper.c src/sys/keeper.h \
