@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kldump_programs import wait_for
 from many_users import SharedPlace, parent_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to be several users")
