@@ -193,6 +193,10 @@ class GuestWorld(World):
         if not self.for_all:
             self.guest.run("systemctl", "start", f"user@{self.uid}.service")
         self.systemctl("reset-failed", "kldumpd.service", check=False)
+        if not self.for_all and self.systemctl("cat", "kldumpd.service", check=False).returncode != 0:
+            self.as_user("systemd-run", "--user", "-q", "--unit=kldumpd.service", "-p", "Type=notify", "-p", "Restart=on-failure",
+                         "-p", "KillMode=process", "kldumpd")
+            return
         self.systemctl("start", "kldumpd.service")
 
     def kill_daemon(self):

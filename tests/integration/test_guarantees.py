@@ -34,7 +34,7 @@ def cells_of(setup, guest):
             found.update(dict.fromkeys(rows, failure))
     if guest is not None:
         for rows in WITHOUT, WITH:
-            collect(rows, guarantees.GuestWorld(setup, guest, "u1"))
+            collect(rows, guarantees.GuestWorld(setup, guest, "root" if setup == "system" else "u1"))
         return found
     threads = [threading.Thread(target=collect, args=(rows, World(setup))) for rows in (WITHOUT, WITH)]
     for thread in threads:
@@ -62,7 +62,7 @@ def guest():
         one.__exit__()
 
 
-@pytest.fixture(scope="module", params=HOST)
+@pytest.fixture(scope="module", params=HOST + GUEST)
 def setup(request, guest):
     if os.geteuid() != 0:
         pytest.skip("missing: root, for the cgroups of runs")
