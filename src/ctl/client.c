@@ -218,7 +218,7 @@ enum error_code client_call(struct client *client, const char *method, struct js
     if (code == ERROR_NONE)
         code = send_line(client, &line, err);
     buffer_fini(&line);
-    if (code == ERROR_NONE)
+    if (code == ERROR_NONE || code == ERROR_UNREACHABLE) /* who turns us away says why before he closes */
         code = read_answer(client, id, end_ms, ret_result, err);
     return code;
 }

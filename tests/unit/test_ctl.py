@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """kldumpctl against a guard without a server (fake_guard.py)."""
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -598,6 +600,34 @@ class Doing(Base):
         text = self.read_terminal(leader, follower)
         self.assertRegex(text, r"\[ +0\.0 s\] loading weights")
         self.assertRegex(text, r"\[ +1\.0 s\] armed and idle")
+
+
+
+class TurnedAway(Base):
+    def test_the_reason_is_read_though_the_other_side_has_closed(self):
+        """A daemon that refuses a client says why and closes, before or after the client's first words."""
+        refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "[access] of /k allows users a",
+                                                           "data": {"error": "forbidden", "status": 88}}}
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(os.path.join(self.runtime, "control"))
+        server.listen(8)
+
+        def serve():
+            with contextlib.suppress(OSError):
+                while True:
+                    client = server.accept()[0]
+                    client.sendall(json.dumps(refusal).encode() + b"\n")
+                    client.close()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            for _ in range(30):
+                _, err = self.end(self.start("start", "--", "python3"), 88)
+                self.assertIn("[access] of /k allows users a", err)
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            server.close()
+            thread.join(5)
 
 
 if __name__ == "__main__":
