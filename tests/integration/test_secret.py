@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kldump_programs import wait_for
+import systemd_guest
+from kldump_programs import FAST, free_port, wait_for
 from many_users import SharedPlace, parent_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to be several users")
@@ -16,17 +17,17 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root is needed to be 
 IN_ENVIRONMENT, IN_OPTIONS, IN_COMMAND = "s3cret-in-the-environment", "s3cret-in-the-options", "s3cret-in-the-command"
 SECRETS = (IN_ENVIRONMENT, IN_OPTIONS, IN_COMMAND)
 
-# Run as another user: every file of /proc/PID and below the folders given that can be read.
+# Run as another user, with a file of words to look for and folders: each word in what can be read of /proc and below those.
 LOOK = """
 import os, sys
-found = {}
+words, found = open(sys.argv[1]).read().split(), {}
 for pid in filter(str.isdigit, os.listdir("/proc")):
     for file in "cmdline", "environ", "comm", "cgroup", "maps", "mountinfo", "status":
         try:
             found[f"/proc/{pid}/{file}"] = open(f"/proc/{pid}/{file}", "rb").read()
         except OSError:
             pass
-for top in sys.argv[1:]:
+for top in sys.argv[2:]:
     for folder, folders, files in os.walk(top):
         found[folder] = " ".join(folders + files).encode()
         for file in files:
@@ -35,9 +36,9 @@ for top in sys.argv[1:]:
             except OSError:
                 pass
 for path, data in found.items():
-    for secret in os.environ["LOOK_FOR"].split():
-        if secret.encode() in data and int(path.split("/")[2]) != os.getpid() if path.startswith("/proc/") else secret.encode() in data:
-            print(path, secret)
+    for word in words:
+        if word.encode() in data:
+            print(path, word)
 print("looked at", len(found))
 """
 
@@ -49,8 +50,10 @@ def place():
 
 
 def look(person, *folders):
-    """What this person finds, as "PATH SECRET"; LOOK's own environment aside."""
-    process = person.popen("/usr/bin/python3", "-c", LOOK, *folders, environment={**person.environment(), "LOOK_FOR": " ".join(SECRETS)})
+    """What this person finds, as "PATH SECRET"."""
+    words = person.place.folder / "words"
+    words.write_text(" ".join(SECRETS))
+    process = person.popen("/usr/bin/python3", "-c", LOOK, words, *folders)
     out, err = process.communicate(timeout=60)
     lines = out.splitlines()
     assert process.returncode == 0 and lines[-1].startswith("looked at"), err
@@ -93,3 +96,34 @@ def test_nobody_else_reads_what_a_user_gives_to_start(place):
     assert IN_ENVIRONMENT not in record and json.loads(record)["run"]["state"] == "ended"
     for path in (place.runtime / "owned").iterdir():
         assert not [secret for secret in SECRETS if secret in path.read_text()]
+
+
+@pytest.mark.real
+def test_nobody_else_reads_it_where_the_run_is_a_unit_of_systemd():
+    missing = systemd_guest.what_is_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    with systemd_guest.Guest() as guest:
+        guest.run("useradd", "-m", "one")
+        guest.run("useradd", "-m", "two")
+        guest.run("mkdir", "-p", "/etc/systemd/system/kldumpd.service.d")
+        (guest.shared / "more.conf").write_text("[Service]\nRuntimeDirectoryMode=0755\nNoNewPrivileges=yes\nProtectSystem=strict\n")
+        guest.run("cp", "/t/more.conf", "/etc/systemd/system/kldumpd.service.d/more.conf")
+        guest.run("systemctl", "daemon-reload")
+        guest.run("systemctl", "start", "kldumpd.service")
+        guest.run("runuser", "-u", "one", "--", "env", "HOME=/home/one", *[f"{key}={value}" for key, value in FAST.items()],
+                  f"MY_TOKEN={IN_ENVIRONMENT}", "kldumpctl", "start", "--name", "a", "--dir", f"/home/one/{IN_OPTIONS}", "--floor", "1M", "--",
+                  "/t/python3", "-m", "sglang.launch_server", "--model-path", "/nonexistent", "--port", free_port(),
+                  "--served-model-name", IN_COMMAND)
+        run = json.loads(guest.run("kldumpctl", "status", "a", "--json").stdout)["runs"][0]
+        assert "/system.slice/kldump-run-a.service/" in run["guarantee"] and run["owner"] == "one"
+        status = guest.run("cat", f"/proc/{run['pid']}/status").stdout
+        assert "NoNewPrivs:\t0" in status and guest.run("id", "-u", "one").stdout.strip() in status  # nothing of the daemon's hardening
+        told = guest.run("systemctl", "show", "kldump-run-a.service").stdout + guest.run("journalctl", "--no-pager").stdout
+        assert "kldump run a" in told and not [secret for secret in SECRETS if secret in told]
+        (guest.shared / "look.py").write_text(LOOK)
+        (guest.shared / "words").write_text(" ".join(SECRETS))
+        found = guest.run("runuser", "-u", "two", "--", "python3", "/t/look.py", "/t/words", "/run/kldump").stdout.splitlines()
+        assert found[-1].startswith("looked at")
+        assert all(line.endswith(f"/cmdline {IN_COMMAND}") for line in found[:-1]), found
+        guest.run("kldumpctl", "stop", "a", "--now")
