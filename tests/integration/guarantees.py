@@ -295,14 +295,14 @@ def is_settled(world, lives):
     return all(listed.get(life.name, {}).get("state") in ("ended", "unknown", None) for life in lives)
 
 
-def run_cells(world, rows, points=POINTS):
-    """All cells of these rows, which either all have the daemon among the victims or none: row -> lives, each with what
-    became of it."""
-    with_daemon, chance = "d" in ROWS[rows[0]], random.Random(f"{SEED}/{world.setup}/{rows}")
-    cells = {row: [Life(world, f"{row.replace('+', '-')}-{number}") for number in range(points)] for row in rows}
+def run_cells(world, rows, numbers, points=POINTS):
+    """All cells of these rows, which either all have the daemon among the victims or none: row -> lives at the points NUMBERS, each
+    with what became of it."""
+    with_daemon, chance = "d" in ROWS[rows[0]], random.Random(f"{SEED}/{world.setup}/{rows}/{numbers}")
+    cells = {row: [Life(world, f"{row.replace('+', '-')}-{number}") for number in numbers] for row in rows}
     lives = [life for row in rows for life in cells[row]]
     for row in rows:
-        for number, life in enumerate(cells[row]):
+        for number, life in zip(numbers, cells[row]):
             life.kinds, life.age = ROWS[row], (number + chance.random()) / points * LIFE_S
     try:
         world.start_daemon()
