@@ -508,3 +508,13 @@ void json_append_u64(struct json *array, uint64_t value)
 {
     json_append(array, new_integer(false, value));
 }
+
+void json_append_printed(struct json *array, const struct buffer *text)
+{
+    json_append(array, checked(cJSON_CreateRaw(text->data)));
+}
+
+const char *json_printed(const struct json *json)
+{
+    return cJSON_IsRaw(item_of(json)) ? item_of(json)->valuestring : NULL;
+}

@@ -87,7 +87,8 @@ static void print_value(const struct json *json, struct buffer *out, size_t leve
     bool yes = false;
     switch (json_type(json)) {
     case JSON_NULL:
-        buffer_text(out, "null");
+        text = json_printed(json);
+        buffer_text(out, text != NULL ? text : "null");
         break;
     case JSON_BOOL:
         (void)json_get_bool(json, "", &yes, NULL);

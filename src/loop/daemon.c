@@ -52,6 +52,7 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_service_end(daemon);
     daemon_start_end(daemon);
     daemon_relay_end(daemon);
+    daemon_list_end(daemon);
     daemon_names_end(daemon);
     daemon_rules_end(daemon);
     daemon_watch_end(daemon);
@@ -147,6 +148,7 @@ static enum error_code begin(struct daemon *daemon, struct error *err)
         control_close(daemon->control, 0, NULL, NULL);
         return code;
     }
+    daemon_list_begin(daemon);
     daemon_watch_begin(daemon);
     watch_signals(daemon); /* before anybody is told that we serve */
     char text[sizeof daemon->told];

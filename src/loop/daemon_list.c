@@ -4,7 +4,10 @@
  * A wrapper's run, whose folder is elsewhere, is shown as its guard told it at the register, after those; it goes with
  * its guard.
  * A record is missing or damaged: the run is shown with what is known.
- * Not all fit into one frame: first without commands and seals, then the ended ones are left out, and counted. */
+ * Not all fit into one frame: first without commands and seals, then the ended ones are left out, and counted.
+ *
+ * Hundreds of records take a while: they are read for a millisecond in each turn of the loop, so that nobody else waits
+ * for it; one list after the other. The client goes: its list is given up. The daemon ends: the client is told. */
 #include "config.h"
 #include "base/buffer.h"
 #include "base/memory.h"
@@ -19,11 +22,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIST_BYTES_MAX = CONTROL_FRAME_MAX - 16 * 1024 };
+enum { LIST_BYTES_MAX = CONTROL_FRAME_MAX - 16 * 1024, TURN_NS = 1000000 };
 
 struct listed {
-    bool live;
-    struct json *run; /* NULL: left out */
+    bool live, shown;
+    struct buffer text; /* the run object as it is printed, where it is shown */
+};
+
+struct daemon_list {
+    struct daemon_list *next;
+    struct control_request *request;
+    struct list names;
+    struct listed *listed; /* one for each name */
+    enum { LOOK, LIVE, ENDED, DONE } phase;
+    size_t at; /* of names */
+    size_t bytes, left_out;
 };
 
 /* No name: the number. */
@@ -107,31 +120,46 @@ static void shorten(struct json *run)
         json_set_child(run, "command", json_array());
 }
 
-static size_t printed_size(const struct json *json)
+/* Takes `run` over. False: it does not fit. */
+static bool print(struct daemon_list *list, struct json *run, struct buffer *text)
 {
-    struct buffer text;
-    buffer_init(&text);
-    json_print(json, &text);
-    size_t size = text.length;
-    buffer_fini(&text);
-    return size;
+    buffer_init(text);
+    json_print(run, text);
+    if (list->bytes + text->length + 1 > LIST_BYTES_MAX / 2) {
+        shorten(run);
+        buffer_clear(text);
+        json_print(run, text);
+    }
+    json_free(run);
+    bool fits = list->bytes + text->length + 1 <= LIST_BYTES_MAX;
+    if (fits)
+        list->bytes += text->length + 1;
+    else {
+        list->left_out++;
+        buffer_fini(text);
+    }
+    return fits;
 }
 
-/* False: left out, and freed. */
-static bool fits(struct json *run, size_t *bytes)
+/* Whether it lives, for all; then those that live, then those that have ended. False: all are done. */
+static bool step(struct daemon *daemon, struct daemon_list *list)
 {
-    size_t size = printed_size(run) + 1;
-    if (*bytes + size > LIST_BYTES_MAX / 2) {
-        shorten(run);
-        size = printed_size(run) + 1;
+    while (list->at == list->names.count && list->phase != DONE) {
+        list->phase++;
+        list->at = 0;
     }
-    if (*bytes + size > LIST_BYTES_MAX) {
-        json_free(run);
+    if (list->phase == DONE)
         return false;
-    }
-    *bytes += size;
+    const char *name = list->names.items[list->at];
+    struct listed *listed = &list->listed[list->at++];
+    if (list->phase == LOOK)
+        listed->live = daemon_runs_is_live(daemon, name);
+    else if (listed->live == (list->phase == LIVE))
+        listed->shown = print(list, tell(daemon, list->request, name, listed->live), &listed->text);
     return true;
 }
+
+/* ---- the answer ---- */
 
 static bool is_below(const struct daemon *daemon, const struct registry_entry *entry)
 {
@@ -140,42 +168,23 @@ static bool is_below(const struct daemon *daemon, const struct registry_entry *e
            owner == entry->uid;
 }
 
-/* The runs that only the register knows; returns how many did not fit. */
-static size_t add_registered(struct daemon *daemon, const struct control_request *request, struct json *runs,
-                             size_t *bytes)
+/* The runs that only the register knows. */
+static void add_registered(struct daemon *daemon, struct daemon_list *list, struct json *runs)
 {
-    size_t left_out = 0;
     for (const struct registry_entry *entry = registry_first(daemon->registry); entry != NULL; entry = entry->next) {
         char owner[80];
+        struct buffer text;
         if (is_below(daemon, entry))
             continue;
-        struct json *run = daemon_access_sees_all(daemon, request, entry->uid) ? json_copy(entry->run)
-                                                                               : daemon_access_redact(entry->run);
+        struct json *run = daemon_access_sees_all(daemon, list->request, entry->uid) ? json_copy(entry->run)
+                                                                                     : daemon_access_redact(entry->run);
         user_name(daemon, entry->uid, owner, sizeof owner);
         json_set_string(run, "owner", owner);
-        if (fits(run, bytes))
-            json_append(runs, run);
-        else
-            left_out++;
-    }
-    return left_out;
-}
-
-/* Those that live, or those that have ended; returns how many did not fit. */
-static size_t fill(struct daemon *daemon, const struct control_request *request, const struct list *names,
-                   struct listed *listed, bool live, size_t *bytes)
-{
-    size_t left_out = 0;
-    for (size_t i = 0; i < names->count; i++) {
-        if (listed[i].live != live)
+        if (!print(list, run, &text))
             continue;
-        struct json *run = tell(daemon, request, names->items[i], live);
-        if (fits(run, bytes))
-            listed[i].run = run;
-        else
-            left_out++;
+        json_append_printed(runs, &text);
+        buffer_fini(&text);
     }
-    return left_out;
 }
 
 static void add_daemon(const struct daemon *daemon, struct json *result)
@@ -188,31 +197,81 @@ static void add_daemon(const struct daemon *daemon, struct json *result)
     json_set_string(about, "rules_problem", daemon->rules_problem);
 }
 
+static void free_list(struct daemon_list *list)
+{
+    for (size_t i = 0; i < list->names.count; i++)
+        buffer_fini(&list->listed[i].text);
+    free(list->listed);
+    list_fini(&list->names);
+    free(list);
+}
+
+static void answer(struct daemon *daemon, struct daemon_list *list)
+{
+    struct json *result = json_object();
+    struct json *runs = json_set_array(result, "runs");
+    for (size_t i = 0; i < list->names.count; i++)
+        if (list->listed[i].shown)
+            json_append_printed(runs, &list->listed[i].text);
+    add_registered(daemon, list, runs);
+    if (list->left_out > 0)
+        json_set_u64(result, "left_out", list->left_out);
+    json_set_child(result, "ended", daemon_ended_counts(daemon));
+    add_daemon(daemon, result);
+    daemon_runs_forget_others(daemon, &list->names);
+    control_reply(list->request, result);
+}
+
+/* ---- in turns ---- */
+
+static void on_turn(uv_idle_t *turn)
+{
+    struct daemon *daemon = turn->data;
+    uint64_t end_ns = uv_hrtime() + TURN_NS;
+    while (daemon->lists != NULL && uv_hrtime() < end_ns) {
+        struct daemon_list *list = daemon->lists;
+        bool is_gone = list->request->connection == NULL;
+        if (!is_gone && step(daemon, list))
+            continue;
+        daemon->lists = list->next;
+        if (is_gone)
+            control_refuse(list->request, ERROR_INTERRUPTED, "the client is gone");
+        else
+            answer(daemon, list);
+        free_list(list);
+    }
+    if (daemon->lists == NULL)
+        uv_idle_stop(turn);
+}
+
 void daemon_list_request(struct control_request *request, void *user)
 {
     struct daemon *daemon = user;
-    struct list names = {0};
-    struct json *result = json_object();
-    struct json *runs = json_set_array(result, "runs");
-    size_t bytes = 0;
+    struct daemon_list *list = memory_new(sizeof *list), **last = &daemon->lists;
+    list->request = request;
     daemon_keep_write_again(daemon);
     daemon_ended_look(daemon);
-    daemon_runs_names(daemon, false, &names);
-    struct listed *listed = memory_new((names.count + 1) * sizeof *listed);
-    for (size_t i = 0; i < names.count; i++)
-        listed[i].live = daemon_runs_is_live(daemon, names.items[i]);
-    size_t left_out = fill(daemon, request, &names, listed, true, &bytes);
-    left_out += fill(daemon, request, &names, listed, false, &bytes);
-    for (size_t i = 0; i < names.count; i++)
-        if (listed[i].run != NULL)
-            json_append(runs, listed[i].run);
-    left_out += add_registered(daemon, request, runs, &bytes);
-    if (left_out > 0)
-        json_set_u64(result, "left_out", left_out);
-    json_set_child(result, "ended", daemon_ended_counts(daemon));
-    add_daemon(daemon, result);
-    daemon_runs_forget_others(daemon, &names);
-    free(listed);
-    list_fini(&names);
-    control_reply(request, result);
+    daemon_runs_names(daemon, false, &list->names);
+    list->listed = memory_new((list->names.count + 1) * sizeof *list->listed);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = list;
+    uv_idle_start(&daemon->list_turn, on_turn);
+}
+
+void daemon_list_begin(struct daemon *daemon)
+{
+    uv_idle_init(&daemon->loop, &daemon->list_turn);
+    daemon->list_turn.data = daemon;
+}
+
+void daemon_list_end(struct daemon *daemon)
+{
+    while (daemon->lists != NULL) {
+        struct daemon_list *list = daemon->lists;
+        daemon->lists = list->next;
+        control_refuse(list->request, ERROR_INTERRUPTED, "kldumpd is ending; the runs go on");
+        free_list(list);
+    }
+    uv_close((uv_handle_t *)&daemon->list_turn, NULL);
 }

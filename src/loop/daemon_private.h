@@ -14,6 +14,7 @@ struct registry;
 struct registry_entry;
 struct daemon_start;
 struct daemon_relay;
+struct daemon_list;
 
 enum { DAEMON_PATIENCE_MS = 10000 }; /* for a guard that is asked something it knows */
 
@@ -38,6 +39,8 @@ struct daemon {
     bool ending;
     struct daemon_start *starts;
     struct daemon_relay *relays;
+    struct daemon_list *lists; /* the oldest first */
+    uv_idle_t list_turn;
     struct daemon_known *known; /* daemon_runs.c */
 };
 
@@ -98,7 +101,9 @@ struct buffer;
 bool daemon_runs_log(const struct daemon *daemon, const char *name, uint64_t *offset, size_t most, struct buffer *text);
 
 /* daemon_list.c: the method `list`. */
+void daemon_list_begin(struct daemon *daemon); /* before the first request */
 void daemon_list_request(struct control_request *request, void *user);
+void daemon_list_end(struct daemon *daemon); /* answers who waits */
 
 /* daemon_ended.c: how many runs ended how, in RUNTIME/ended.json together with those that were live at the last look:
  * replaced as a whole, so that each is counted once, whenever the daemon ends or is killed. Kept in mind alone where

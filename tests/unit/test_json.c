@@ -374,6 +374,30 @@ static void test_builders(void **state)
     list_fini(&words);
 }
 
+static void test_printed(void **state)
+{
+    (void)state;
+    struct json *inner = json_object(), *json = json_array();
+    struct buffer text;
+    buffer_init(&text);
+    json_set_string(inner, "a", "\"");
+    json_print(inner, &text);
+    json_append_u64(json, 1);
+    json_append_printed(json, &text);
+    buffer_clear(&text);
+    assert_printed(json, "[1,{\"a\":\"\\\"\"}]");
+    struct json *copy = json_copy(json);
+    assert_printed(copy, "[1,{\"a\":\"\\\"\"}]");
+    assert_int_equal(json_type(json_find(json, "1")), JSON_NULL);
+    assert_non_null(json_printed(json_find(json, "1")));
+    assert_null(json_printed(json_find(json, "0")));
+    assert_null(json_printed(NULL));
+    buffer_fini(&text);
+    json_free(copy);
+    json_free(json);
+    json_free(inner);
+}
+
 static void test_pretty(void **state)
 {
     (void)state;
@@ -395,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_integers),  cmocka_unit_test(test_integers_round_trip),
         cmocka_unit_test(test_doubles),   cmocka_unit_test(test_paths_and_types),
         cmocka_unit_test(test_optional),  cmocka_unit_test(test_builders),
-        cmocka_unit_test(test_pretty),
+        cmocka_unit_test(test_printed),   cmocka_unit_test(test_pretty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
