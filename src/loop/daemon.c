@@ -56,6 +56,7 @@ static void on_signal(uv_signal_t *handle, int number)
     daemon_names_end(daemon);
     daemon_rules_end(daemon);
     daemon_watch_end(daemon);
+    daemon_backstop_end(daemon);
     registry_close(daemon->registry);
     daemon->registry = NULL;
     daemon_keep_end(daemon);
@@ -98,6 +99,18 @@ static enum error_code open_socket(struct daemon *daemon, int descriptor, struct
     return code;
 }
 
+static void on_registered(struct registry_entry *entry, void *user)
+{
+    daemon_backstop_changed(user, entry);
+    daemon_tell(user);
+}
+
+static void on_unregistered(struct registry_entry *entry, void *user)
+{
+    daemon_backstop_gone(user, entry);
+    daemon_tell(user);
+}
+
 static enum error_code open_register(struct daemon *daemon, struct error *err)
 {
     char *path = memory_format("%s/register", daemon->runtime);
@@ -106,6 +119,8 @@ static enum error_code open_register(struct daemon *daemon, struct error *err)
         .descriptor = daemon->register_fd,
         .mode = daemon->serves_all ? 0666 : 0600,
         .admit = daemon->serves_all ? daemon_access_admit : NULL,
+        .changed = on_registered,
+        .gone = on_unregistered,
         .user = daemon,
     };
     daemon->register_fd = -1;

@@ -28,6 +28,7 @@ struct daemon {
     const char *rules_path; /* --rules; NULL: the usual one */
     struct daemon_rules *rules;
     struct registry *registry;
+    struct daemon_backstop *backstop; /* NULL: nothing is watched yet */
     int lock_fd;
     struct control_server *control;
     int register_fd; /* the service manager's socket for the register, -1: none, or taken */
@@ -232,6 +233,8 @@ void daemon_rules_end(struct daemon *daemon);  /* the loop's next turns close */
 void daemon_rules_free(struct daemon *daemon); /* last of all: `admin` */
 
 /* daemon_backstop.c: one watcher thread for each filesystem that a registered run dumps to; see there. */
+struct daemon_backstop;
+void daemon_backstop_rules(struct daemon *daemon); /* the admin's rules have been replaced */
 void daemon_backstop_changed(struct daemon *daemon, struct registry_entry *entry);
 void daemon_backstop_gone(struct daemon *daemon, struct registry_entry *entry);
 void daemon_backstop_end(struct daemon *daemon);

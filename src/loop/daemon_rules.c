@@ -106,6 +106,7 @@ static void replace(struct daemon *daemon, struct admin *admin)
     list_fini(&lines);
     free_admin(daemon->admin); /* also where no rule differs: names and filesystems may mean others now */
     daemon->admin = admin;
+    daemon_backstop_rules(daemon);
     daemon_reloaded(daemon, NULL);
 }
 

@@ -64,8 +64,8 @@ void daemon_reloaded(struct daemon *daemon, const char *problem)
 
 static void on_watchdog(uv_timer_t *timer)
 {
-    (void)timer;
-    systemd_notify_watchdog();
+    if (daemon_backstop_progresses(timer->data))
+        systemd_notify_watchdog();
 }
 
 void daemon_service_begin(struct daemon *daemon)

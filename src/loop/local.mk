@@ -10,6 +10,8 @@ libloop_a_SOURCES = \
     src/loop/control_peer.c \
     src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
     src/loop/daemon_access.c \
+    src/loop/daemon_backstop.c \
+    src/loop/daemon_backstop_disk.c src/loop/daemon_backstop_disk.h \
     src/loop/daemon_dead.c \
     src/loop/daemon_find.c \
     src/loop/daemon_names.c \

@@ -29,5 +29,6 @@ libsys_a_SOURCES = \
     src/sys/space.c src/sys/space.h \
     src/sys/stop_tree.c src/sys/stop_tree.h \
     src/sys/thread.c src/sys/thread.h \
+    src/sys/written.c src/sys/written.h \
     src/sys/systemd.c src/sys/systemd.h \
     src/sys/systemd_unit.c src/sys/systemd_unit.h

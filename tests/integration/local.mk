@@ -12,7 +12,7 @@ EXTRA_DIST += tests/integration/test_daemon_churn.py tests/integration/test_reco
 EXTRA_DIST += tests/integration/guarantees.py tests/integration/test_guarantees.py
 EXTRA_DIST += tests/integration/systemd_guest.py tests/integration/test_systemd.py
 
-EXTRA_DIST += tests/integration/test_kill.py
+EXTRA_DIST += tests/integration/test_kill.py tests/integration/test_backstop.py tests/integration/register_guard.py
 check_PROGRAMS += tests/integration/keeper_stuck
 TESTS += tests/integration/keeper_stuck
 tests_integration_keeper_stuck_SOURCES = tests/integration/keeper_stuck.c tests/unit/keeper_world.c tests/unit/keeper_world.h

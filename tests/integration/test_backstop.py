@@ -1,0 +1,148 @@
+"""kldumpd ends runs whose guards do not: below the admin's floor the largest recent writer first, below a run's own floor
+that run alone; and a filesystem that hangs or lies harms nobody else."""
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import guarded
+from guarded import BUILD, PYTHON, wait_for
+
+HERE = Path(__file__).parent
+MIB = 1 << 20
+
+
+class Box:
+    """A kldumpd with rules of its own, small disks, and guards that only call in."""
+
+    def __init__(self):
+        self.place = guarded.Place()
+        self.rules = self.place.folder / "rules.conf"
+        self.daemon, self.guards, self.lines = None, {}, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        for guard in self.guards.values():
+            guard.kill()
+            guard.wait()
+            guard.stdout.close()
+        if self.daemon is not None:
+            self.daemon.kill()
+            self.daemon.wait()
+            self.daemon.stderr.close()
+        for disk in self.place.mounts:
+            subprocess.run(["umount", "-l", disk], check=False)
+        self.place.mounts.clear()
+        self.place.end()
+
+    def set_rules(self, text):
+        self.rules.write_text(text)
+        self.rules.chmod(0o644)
+
+    def start(self):
+        self.daemon = subprocess.Popen([BUILD / "kldumpd", "--rules", self.rules], env=self.place.environment(), stdin=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE)
+        assert "listening" in self.line()
+
+    def line(self, limit=20):
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            if select.select([self.daemon.stderr], [], [], 0.1)[0]:
+                self.lines.append(self.daemon.stderr.readline().decode())
+                return self.lines[-1]
+        raise AssertionError(f"nothing was told; before: {self.lines}")
+
+    def line_with(self, words, limit=20):
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            if words in self.line(end - time.monotonic()):
+                return self.lines[-1]
+        raise AssertionError(words)
+
+    def guard(self, name, folder, rate=0, floor=0, claimed=0):
+        process = subprocess.Popen([PYTHON, "-B", HERE / "register_guard.py", self.place.runtime / "register", name, str(folder), str(rate),
+                                    str(floor), str(claimed)], stdout=subprocess.PIPE)
+        self.guards[name] = process
+        assert process.stdout.readline() == b"ok\n"
+
+    def lives(self, name):
+        return self.guards[name].poll() is None
+
+    def runs(self):
+        out = self.place.ctl("list", "--json").stdout
+        return {run["name"] for run in map(json.loads, out.splitlines()) if "name" in run}
+
+
+@pytest.fixture
+def box():
+    if os.geteuid() != 0:
+        pytest.skip("mounts need root")
+    with Box() as found:
+        yield found
+
+
+def test_a_raised_floor_ends_the_largest_writer_and_no_liar(box):
+    disk = box.place.small_disk("512M")
+    box.set_rules("[limits]\nfloor = 16M\n")
+    box.start()
+    box.guard("large", disk, rate=24 * MIB)
+    box.guard("small", disk, rate=3 * MIB)
+    box.guard("liar", disk, claimed=1 << 40)  # says that it wrote a terabyte, and writes nothing
+    assert box.runs() >= {"large", "small", "liar"}
+    wait_for(lambda: os.statvfs(disk).f_bavail * 4096 < 440 * MIB, 30, "some writing")
+    box.set_rules("[limits]\nfloor = 480M\n")
+    box.daemon.send_signal(signal.SIGHUP)
+    first = box.line_with("ended run")
+    assert "ended run large of " in first and "is below the floor 480.0 MiB of " in first and "it wrote " in first
+    wait_for(lambda: not box.lives("large"), 10, "the end of large")
+    assert "ended run small" in box.line_with("ended run")  # it writes, and the floor stays crossed
+    wait_for(lambda: not box.lives("small"), 10, "the end of small")
+    time.sleep(3)
+    assert box.lives("liar") and box.runs() == {"liar"}
+
+
+def test_the_other_lives_where_that_is_enough_and_an_own_floor_is_its_runs_alone(box):
+    disk, other = box.place.small_disk("256M"), box.place.small_disk("256M", name="other")
+    box.set_rules("[limits]\nfloor = 64M\n")
+    box.start()
+    box.guard("writer", disk, rate=64 * MIB)
+    box.guard("idle", disk)
+    box.guard("own", other, rate=32 * MIB, floor=160 * MIB)
+    box.guard("beside", other)
+    told = sorted(box.line_with("ended run") for _ in range(2))
+    assert "ended run own of " in told[0] and "160.0 MiB of the run itself" in told[0]
+    assert "ended run writer of " in told[1] and "64.0 MiB of " in told[1]
+    wait_for(lambda: not box.lives("own") and not box.lives("writer"), 10, "the end of both")
+    time.sleep(2.5)
+    assert box.lives("idle") and box.lives("beside")
+
+
+@pytest.mark.parametrize("fault", ["hang", "zero"])
+def test_a_users_filesystem_that_fails_harms_nobody_else(box, fault):
+    fuse, faults = box.place.fuse_disk()
+    disk = box.place.small_disk("128M")
+    box.set_rules("[limits]\nfloor = 32M\n")
+    box.start()
+    if fault == "zero":
+        (faults / "zero").touch()
+    box.guard("odd", fuse, floor=1 << 50 if fault == "zero" else 0)
+    if fault == "hang":
+        (faults / "hang").touch()
+    box.line_with({"hang": "blind: filesystem ", "zero": "does not tell its free space"}[fault])
+    box.guard("writer", disk, rate=32 * MIB)
+    assert "ended run writer of " in box.line_with("ended run")
+    begin = time.monotonic()
+    assert box.runs() >= {"odd"}
+    assert time.monotonic() - begin < 2
+    assert box.lives("odd")
+    for path in faults.iterdir():
+        path.unlink()
+    if fault == "hang":
+        box.line_with("answers again")
