@@ -87,7 +87,7 @@ static enum error_code send_line(struct client *client, const struct buffer *lin
         if (errno == EAGAIN)
             return error_set(err, ERROR_TIMEOUT, "the other side does not read the request");
         if (errno == EPIPE || errno == ECONNRESET)
-            return error_set(err, ERROR_UNREACHABLE, "the other side closed the connection");
+            return ERROR_NONE; /* it has closed: what it said last, why it did, is there to be read */
         if (errno != EINTR)
             return error_set_errno(err, ERROR_SYSTEM, errno, "cannot send the request");
     }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum access { READ, CONTROL };
+enum { SHORT_MAX = 512 };
 
 static const struct {
     const char *name;
@@ -84,11 +85,24 @@ bool daemon_access_by(struct daemon *daemon, const struct control_request *reque
 
 /* ---- what others may see ---- */
 
+/* A guard is its user's and may say anything: nothing but short values comes through. */
+static bool is_short(const struct json *value)
+{
+    const char *text = "";
+    if (json_type(value) == JSON_STRING)
+        return json_get_string(value, "", &text, NULL) == ERROR_NONE && strlen(text) <= SHORT_MAX;
+    return json_type(value) != JSON_OBJECT && json_type(value) != JSON_ARRAY;
+}
+
 static void copy_members(const struct json *from, struct json *to, const char *const *names)
 {
-    for (; *names != NULL; names++)
-        if (json_member(from, *names) != NULL)
-            json_set_child(to, *names, json_copy(json_member(from, *names)));
+    for (; *names != NULL; names++) {
+        const struct json *value = json_member(from, *names);
+        if (value != NULL && is_short(value))
+            json_set_child(to, *names, json_copy(value));
+        else if (value != NULL)
+            json_set_null(to, *names);
+    }
 }
 
 struct json *daemon_access_redact(const struct json *run)

@@ -186,7 +186,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
 static void on_written(uv_write_t *request, int failure)
 {
     struct daemon_peer *peer = request->data;
-    if (failure != 0 && failure != UV_ECANCELED)
+    /* EPIPE: it has closed; why, it may have said, and the reading tells the end */
+    if (failure != 0 && failure != UV_ECANCELED && failure != UV_EPIPE)
         end_system(peer, failure, "its socket");
 }
 

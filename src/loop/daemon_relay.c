@@ -127,13 +127,23 @@ static void again(struct daemon_relay *relay, const struct error *why)
 
 /* ---- the guard's news ---- */
 
-/* The answer as this client may see it. A run object is all that others get. */
+/* The answer as this client may see it. A run object is all that others get; whose it is says the kernel, not the
+ * guard. */
 static struct json *answer_for(const struct daemon_relay *relay, const struct json *answer)
 {
-    if (relay->sees_all)
-        return json_copy(answer);
-    struct json *seen = json_object();
-    json_set_child(seen, "run", daemon_access_redact(json_member(answer, "run")));
+    const struct json *run = json_member(answer, "run");
+    struct json *seen = relay->sees_all ? json_copy(answer) : json_object();
+    if (relay->sees_all && json_type(run) != JSON_OBJECT)
+        return seen;
+    uint64_t claimed = UINT64_MAX;
+    struct json *told = relay->sees_all ? json_copy(run) : daemon_access_redact(run);
+    if (json_get_u64(told, "uid", &claimed, NULL) == ERROR_NONE && claimed != relay->run.uid) {
+        char owner[128];
+        daemon_access_user(relay->daemon, relay->run.uid, owner, sizeof owner);
+        json_set_u64(told, "uid", relay->run.uid);
+        json_set_string(told, "owner", owner);
+    }
+    json_set_child(seen, "run", told);
     return seen;
 }
 

@@ -489,9 +489,11 @@ enum error_code guard_control_start(struct guard *guard, struct error *err)
 void guard_control_look(struct guard *guard)
 {
     bool again;
-    if (control_look(guard->control, &again, NULL) == ERROR_NONE && again)
-        guard_report_note(guard, RUN_WARN, RUN_NOTE_NOTE,
-                          "the control socket was removed from the runtime folder; it was made again");
+    if (control_look(guard->control, &again, NULL) != ERROR_NONE || !again)
+        return;
+    guard_report_note(guard, RUN_WARN, RUN_NOTE_NOTE,
+                      "the control socket was removed from the runtime folder; it was made again");
+    guard_register_again(guard);
 }
 
 void guard_control_end(struct guard *guard)

@@ -264,6 +264,7 @@ void guard_control_end(struct guard *guard);     /* answers everybody who still 
 
 /* guard_register.c: the guard calls in at kldumpd, if there is one; never waits, never fails. */
 void guard_register_begin(struct guard *guard);   /* once the control socket is there */
+void guard_register_again(struct guard *guard);   /* the control socket is another one now */
 void guard_register_changed(struct guard *guard); /* the state has changed */
 void guard_register_turn(struct guard *guard);    /* twice a second */
 void guard_register_end(struct guard *guard);     /* the last word; nothing comes after it */

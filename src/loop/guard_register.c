@@ -188,6 +188,19 @@ void guard_register_begin(struct guard *guard)
         registration->next_ms = UINT64_MAX;
 }
 
+void guard_register_again(struct guard *guard)
+{
+    struct guard_register *registration = &guard->registration;
+    int fd = registration->begun ? open(guard->plan.control_path, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return;
+    if (registration->control_fd >= 0)
+        close(registration->control_fd);
+    registration->control_fd = fd;
+    if (registration->fd >= 0)
+        let_go(registration, 0);
+}
+
 void guard_register_changed(struct guard *guard)
 {
     if (guard->registration.begun && guard->registration.fd >= 0)

@@ -62,8 +62,10 @@ class Control:
     def send(self, method, **parameters):
         self.number += 1
         request = {"jsonrpc": "2.0", "id": self.number, "method": method, "params": parameters}
-        self.stream.write(json.dumps(request).encode() + b"\n")
-        self.stream.flush()
+        try:
+            self.socket.sendall(json.dumps(request).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it has closed; what it said last can be read
         return self.number
 
     def receive(self):

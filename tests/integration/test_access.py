@@ -1,0 +1,239 @@
+"""Who may do what with a kldumpd of root's: allowed users, strangers, members of an admin group, root. Users without names,
+groups by number. Root only."""
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from kldump_programs import PATIENCE_S, Control, ControlError, process_is_alive, wait_for
+from many_users import SharedPlace
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, to be several users")
+
+ALLOWED, ADMINS = 48900, 48901
+RULES = f"[access]\ngroups = {ALLOWED}\nadmin_groups = {ADMINS}\n"
+CONTROL = {"dump": {"experiment": "e"}, "pause": {}, "stop": {}, "events": {}, "logs": {}}
+SEEN_BY_OTHERS = {"name", "owner", "uid", "state", "outcome", "exit_status", "guarantee", "started_at", "space"}
+
+
+class RuledPlace(SharedPlace):
+    """Its people: the owner of run `a`, another who may use kldumpd, one who may not, and a member of the admin group."""
+
+    def __init__(self):
+        super().__init__()
+        self.rules = self.folder / "kldumpd.conf"
+        self.rules.write_text(RULES)
+        self.owner, self.other = self.person(48101, groups=[ALLOWED]), self.person(48102, groups=[48999, ALLOWED])
+        self.outsider, self.admin = self.person(48103, groups=[48999]), self.person(48104, groups=[ADMINS])
+
+    def start_daemon(self):
+        self.daemon = subprocess.Popen([self.programs / "kldumpd", "--rules", self.rules], env=self.environment,
+                                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        return self.daemon.stderr.readline().decode()
+
+    def control_of(self, person):
+        with being(person):
+            return Control(self.runtime / "control")
+
+
+@contextlib.contextmanager
+def being(person):
+    """The kernel notes who connects."""
+    groups = os.getgroups()
+    os.setgroups(person.groups)
+    os.setegid(person.gid)
+    os.seteuid(person.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+def refused(call, *arguments, **parameters):
+    with pytest.raises(ControlError) as caught:
+        call(*arguments, **parameters)
+    assert (caught.value.name, caught.value.status) == ("forbidden", 88), caught.value.message
+    return caught.value.message
+
+
+@pytest.fixture(scope="module")
+def place():
+    with RuledPlace() as found:
+        found.start_daemon()
+        found.owner.start("a")
+        yield found
+
+
+def test_who_may_not_come_hears_the_rule_and_that_is_all(place):
+    with being(place.outsider), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(PATIENCE_S)
+        client.connect(str(place.runtime / "control"))
+        answer = json.loads(client.makefile().readline())
+        assert answer["id"] is None and answer["error"]["data"] == {"error": "forbidden", "status": 88}
+        assert f"[access] of {place.rules}" in answer["error"]["message"] and str(ALLOWED) in answer["error"]["message"]
+    for words in (["list"], ["status", "a"], ["stop", "a"]):
+        done = place.outsider.ctl(*words, check=False)
+        assert done.returncode in (87, 88), done
+    done = place.outsider.start("x", check=False)
+    assert done.returncode == 88 and f"[access] of {place.rules}" in done.stderr, done.stderr
+
+
+def test_another_user_sees_what_everybody_may_see_and_no_more(place):
+    with place.control_of(place.owner) as control:
+        [whole] = control.call("list")["runs"]
+        assert {"command", "dir", "message", "pid"} <= set(whole)
+    with place.control_of(place.other) as control:
+        [listed] = control.call("list")["runs"]
+        status = control.call("status", run="a")["run"]
+        waited = control.call("wait", run="a", **{"for": "armed", "timeout_ms": 1000})["run"]
+        for run in listed, status, waited:
+            assert set(run) == SEEN_BY_OTHERS, sorted(set(run) ^ SEEN_BY_OTHERS)
+            assert "path" not in run["space"] and run["space"]["free_bytes"] > 0
+            assert (run["name"], run["uid"], run["state"]) == ("a", place.owner.uid, "armed")
+            assert str(place.folder) not in json.dumps(run)
+        for method, more in CONTROL.items():
+            message = refused(control.call, method, run="a", **more)
+            assert message.startswith(f"{method} of run a needs its owner uid {place.owner.uid}, root or a member of {ADMINS}")
+        # of his own he has none
+        with pytest.raises(ControlError) as caught:
+            control.call("status")
+        assert caught.value.name == "no-run" and "of yours" in caught.value.message
+    assert place.run("a")["state"] == "armed"
+    assert place.other.ctl("stop", "a", check=False).returncode == 88
+    assert place.other.ctl("list").returncode == 0
+
+
+def test_an_admin_sees_and_controls_all(place):
+    with place.control_of(place.admin) as control:
+        run = control.call("status")["run"]  # the only live one of all
+        assert run["name"] == "a" and {"command", "dir", "message"} <= set(run)
+        assert "fired up" in control.call("logs", run="a")["text"]
+        control.call("dump", run="a", experiment="of-admin")
+        control.call("pause", run="a")
+        texts = [event["text"] for event in control.call("events", run="a")["events"]]
+        assert f"dump of-admin asked for by uid {place.admin.uid}" in texts
+
+
+def test_ones_own_run_comes_first_and_root_is_asked_which(place):
+    """A wrapper's run may have the name of another user's."""
+    own_folder = place.other.folder / "r"
+    own_folder.mkdir(mode=0o700)
+    os.chown(own_folder, place.other.uid, place.other.gid)
+    (own_folder / "register").symlink_to(place.runtime / "register")  # this daemon is not at its usual place
+    wrapper = place.other.popen(place.programs / "kldumpctl", "run", "--name", "a", "--dir", place.other.folder / "d", "--floor", "64M",
+                                "--", *place.command(), environment=place.other.environment(KLDUMP_RUNTIME_DIR=str(own_folder)))
+    try:
+        with place.control_of(place.other) as control, place.control_of(place.owner) as owner, place.control() as root:
+            def own():
+                runs = [run for run in control.call("list")["runs"] if run["uid"] == place.other.uid]
+                return [run for run in runs if run["state"] == "armed"]
+
+            [mine] = wait_for(own, what="the wrapper's run in the list")
+            assert control.call("status", run="a")["run"]["guard_pid"] == mine["guard_pid"] == wrapper.pid
+            assert owner.call("status", run="a")["run"]["uid"] == place.owner.uid
+            assert control.call("status")["run"]["uid"] == place.other.uid
+            with pytest.raises(ControlError) as caught:
+                root.call("status", run="a")
+            message = caught.value.message
+            assert caught.value.name == "usage" and f"uid {place.owner.uid}" in message and f"uid {place.other.uid}" in message
+            assert control.call("stop", run="a", now=True)["state"] in ("stopping", "ended")
+            wrapper.communicate(timeout=PATIENCE_S)
+            wait_for(lambda: not own(), what="its end in the list")
+            assert root.call("status", run="a")["run"]["uid"] == place.owner.uid
+    finally:
+        wrapper.kill()
+        wrapper.communicate()
+    assert place.run("a")["state"] == "armed"
+
+
+def test_a_program_of_another_user_in_the_place_of_a_guard_is_not_asked(place):
+    """The owner of a run's folder may put there what he likes: a link to another's socket, or one of somebody else's."""
+    place.owner.start("b")
+    with place.control_of(place.owner) as control:
+        guard = control.call("status", run="b")["run"]["guard_pid"]
+        path = place.runtime / "runs/b/control"
+        path.unlink()  # its guard makes it again, unless something is there
+        path.symlink_to(place.runtime / "control")
+        for method in "status", "stop":
+            with pytest.raises(ControlError) as caught:
+                control.call(method, run="b")
+            assert "control is not a socket" in caught.value.message, caught.value.message
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as impostor:
+            impostor.bind(str(path))
+            impostor.listen()
+            with pytest.raises(ControlError) as caught:
+                control.call("status", run="b")
+            assert caught.value.name == "forbidden"
+            assert f"a program of uid 0 (pid {os.getpid()}) listens on its socket" in caught.value.message
+            path.unlink()
+            with being(place.owner):  # his own uid, and not the guard's process
+                with socket.socket(socket.AF_UNIX) as other:
+                    other.bind(str(path))
+                    other.listen()
+                    with pytest.raises(ControlError) as caught:
+                        control.call("status", run="b")
+                    assert caught.value.name == "forbidden" and f"(pid {os.getpid()})" in caught.value.message
+                    path.unlink()
+        wait_for(path.exists, 5, "the guard's own socket")
+        assert control.call("stop", run="b", now=True)["state"] in ("stopping", "ended")
+    wait_for(lambda: not process_is_alive(guard), what="the end of the guard")
+
+
+def test_one_user_cannot_take_all_connections_to_kldumpd_or_to_a_guard(place):
+    with contextlib.ExitStack() as stack:
+        many = [stack.enter_context(place.control_of(place.other)) for _ in range(3)]
+        for client in many[:2]:
+            for _ in range(64):
+                client.send("wait", run="a", **{"for": "ended", "timeout_ms": 60000})
+        with pytest.raises(ControlError) as caught:
+            many[2].call("status", run="a")
+        assert caught.value.name == "busy" and "128 requests of user" in caught.value.message
+        with place.control_of(place.owner) as owner:
+            assert owner.call("status", run="a")["run"]["name"] == "a"
+        while True:
+            try:
+                many.append(stack.enter_context(place.control_of(place.other)))
+            except AssertionError as error:  # an error about the connection has no id
+                assert "the limit for one user" in str(error)
+                break
+        assert len(many) == 256
+        with place.control_of(place.owner) as owner, place.control() as root:
+            assert owner.call("status", run="a")["run"]["name"] == root.call("status", run="a")["run"]["name"]
+
+
+def test_a_reload_holds_for_open_connections(place):
+    with place.control_of(place.other) as control:
+        assert control.call("list")["runs"]
+        place.rules.write_text(RULES.replace(str(ALLOWED), "48998"))
+        try:
+            place.daemon.send_signal(signal.SIGHUP)
+            wait_for(lambda: "access.groups" in place.daemon.stderr.readline().decode(), what="the difference")
+            assert f"[access] of {place.rules}" in refused(control.call, "list")
+        finally:
+            place.rules.write_text(RULES)
+            place.daemon.send_signal(signal.SIGHUP)
+            wait_for(lambda: "access.groups" in place.daemon.stderr.readline().decode(), what="the difference")
+        assert control.call("list")["runs"]
+
+
+def test_an_admin_may_stop_and_the_owner_learns_who_it_was(place):
+    """The last one: it ends run `a`."""
+    with place.control_of(place.admin) as control, place.control_of(place.owner) as owner:
+        control.call("stop", run="a")
+        assert owner.call("wait", run="a", **{"for": "ended", "timeout_ms": 30000})["run"]["message"] == \
+            f"asked for by uid {place.admin.uid}"
+        texts = [event["text"] for event in owner.call("events", run="a")["events"]]
+        assert any(text.startswith(f"stop asked for by uid {place.admin.uid}") for text in texts)
+        wait_for(lambda: owner.call("status", run="a")["run"]["state"] == "ended", what="the end")
+    with place.control_of(place.other) as control:  # of the record, too
+        wait_for(lambda: set(control.call("status", run="a")["run"]) == SEEN_BY_OTHERS)
+        assert refused(control.call, "logs", run="a")
+    with place.control_of(place.owner) as owner:
+        assert "fired up" in owner.call("logs", run="a")["text"]
