@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LIST_BYTES_MAX = CONTROL_FRAME_MAX - 16 * 1024, TURN_NS = 1000000 };
+enum { LIST_BYTES_MAX = CONTROL_FRAME_MAX - 16 * 1024, RUN_BYTES_MAX = 64 * 1024, TURN_NS = 1000000 };
 
 struct listed {
     bool live, shown;
@@ -125,10 +125,16 @@ static bool print(struct daemon_list *list, struct json *run, struct buffer *tex
 {
     buffer_init(text);
     json_print(run, text);
-    if (list->bytes + text->length + 1 > LIST_BYTES_MAX / 2) {
+    if (list->bytes + text->length + 1 > LIST_BYTES_MAX / 2 || text->length > RUN_BYTES_MAX) {
         shorten(run);
         buffer_clear(text);
         json_print(run, text);
+    }
+    if (text->length > RUN_BYTES_MAX) { /* a guard may say anything: it does not push the other runs out */
+        struct json *seen = daemon_access_redact(run);
+        buffer_clear(text);
+        json_print(seen, text);
+        json_free(seen);
     }
     json_free(run);
     bool fits = list->bytes + text->length + 1 <= LIST_BYTES_MAX;

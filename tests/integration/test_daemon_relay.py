@@ -332,6 +332,16 @@ def test_a_list_of_many_long_runs_fits_one_frame(place, control):
     assert len(control.call("list")["runs"]) == 40
 
 
+def test_a_run_that_says_too_much_does_not_push_the_others_out_of_the_list(place, control):
+    for number in range(20):
+        folder = place.runtime / f"runs/r{number:02}"
+        folder.mkdir(mode=0o700)
+        run = {"name": folder.name, "state": "ended", "outcome": "stopped", "message": "x" * 900000, "space": {"path": {"a": ["x"] * 9000}}}
+        (folder / "record.json").write_text(json.dumps({"schema": "kldump.record/1", "run": run}))
+    answer = control.call("list")
+    assert len(answer["runs"]) == 20 and "left_out" not in answer
+
+
 # ---- the daemon itself ----
 
 def test_a_second_daemon_ends_and_harms_nothing(place, control):

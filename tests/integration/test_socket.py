@@ -224,10 +224,10 @@ def test_who_does_not_say_hello_is_sent_away():
 def test_a_client_that_does_not_read_is_closed_and_memory_stays_bounded():
     with Place() as place:
         place.start_daemon()
-        for number in range(10):
+        for number in range(16):
             folder = place.runtime / f"runs/r{number}"
             folder.mkdir(mode=0o700)
-            run = {"name": folder.name, "state": "ended", "outcome": "stopped", "command": ["x" * 90000]}
+            run = {"name": folder.name, "state": "ended", "outcome": "stopped", "command": ["x" * 60000]}
             (folder / "record.json").write_text(json.dumps({"schema": "kldump.record/1", "run": run}))
         daemon = Target(place.runtime / "control", place.daemon.pid, "list")
         before = daemon.resident_kib()

@@ -14,6 +14,12 @@ tests_unit_test_loop_control_bind_SOURCES = tests/unit/test_loop_control_bind.c 
 tests_unit_test_loop_control_bind_CPPFLAGS = $(loop_test_CPPFLAGS)
 tests_unit_test_loop_control_bind_LDADD = $(loop_test_LDADD)
 
+check_PROGRAMS += tests/unit/test_loop_control_fuzz
+TESTS += tests/unit/test_loop_control_fuzz
+tests_unit_test_loop_control_fuzz_SOURCES = tests/unit/test_loop_control_fuzz.c tests/unit/loop_helper.h tests/unit/control_helper.h
+tests_unit_test_loop_control_fuzz_CPPFLAGS = $(loop_test_CPPFLAGS)
+tests_unit_test_loop_control_fuzz_LDADD = $(loop_test_LDADD)
+
 check_PROGRAMS += tests/unit/test_loop_control_users
 TESTS += tests/unit/test_loop_control_users
 tests_unit_test_loop_control_users_SOURCES = tests/unit/test_loop_control_users.c tests/unit/loop_helper.h tests/unit/control_helper.h
