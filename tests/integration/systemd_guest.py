@@ -106,8 +106,9 @@ class Guest:
         self.shared.chmod(0o1777)
         for path, place in self.installed_files().items():
             binds.append(f"--bind-ro={path}:{place}")
-            if place.suffix == ".service":  # its folder is searched only below some prefixes
-                binds.append(f"--bind-ro={path}:/etc/systemd/system/{place.name}")
+            if not place.is_relative_to("/usr"):  # only there they are found below lib
+                binds += [f"--bind-ro={path}:/etc/{part}" for part in [str(place).partition("/lib/")[2]]
+                          if part.startswith(("systemd/", "sysusers.d/", "tmpfiles.d/"))]
         Path("/run/systemd/nspawn/propagate").mkdir(parents=True, exist_ok=True)
         self.cgroup.mkdir()
         procs = os.open(self.cgroup / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
