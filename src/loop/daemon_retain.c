@@ -96,6 +96,7 @@ void daemon_retain(const struct daemon *daemon)
         if (runs > DAEMON_RETAIN_RUNS || (runs > 1 && bytes > DAEMON_RETAIN_BYTES))
             remove_one(daemon, runs_fd, &all[i]);
     }
+    daemon_runs_forget_others(daemon, &names); /* what was removed the last time */
     free(all);
     close(runs_fd);
     list_fini(&names);

@@ -39,6 +39,13 @@ static void cgroup_run_mark(int fd)
         (void)!fsetxattr(fd, "trusted.delegate", "1", 1, 0);
 }
 
+/* cgroup_run_clear may have come between its making and its lock. */
+static bool cgroup_run_is_there(int fd, const char *path)
+{
+    struct stat own, there;
+    return fstat(fd, &own) == 0 && lstat(path, &there) == 0 && own.st_ino == there.st_ino;
+}
+
 bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char ret_path[CGROUP_RUN_PATH])
 {
     char own[4096], mount[4096], number[16] = "";
@@ -52,7 +59,9 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
         bool taken = !made && errno == EEXIST;
         int fd = made ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
         bool fits = made && strlen(path) - strlen(mount) < CGROUP_RUN_PATH;
-        bool good = fits && fd >= 0 && flock(fd, LOCK_SH) == 0 && cgroup_run_give(fd, uid, gid);
+        bool held = fd >= 0 && flock(fd, LOCK_SH) == 0;
+        bool removed = made && !(held && cgroup_run_is_there(fd, path));
+        bool good = fits && held && !removed && cgroup_run_give(fd, uid, gid);
         if (good) {
             cgroup_run_mark(fd);
             text_copy(ret_path, CGROUP_RUN_PATH, path + strlen(mount));
@@ -63,7 +72,7 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
                 close(fd);
         }
         free(path);
-        if (!taken)
+        if (!taken && !removed)
             return good;
     }
     return false;

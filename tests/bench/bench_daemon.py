@@ -24,6 +24,7 @@ from kldump_programs import BUILD, ControlError, Place, wait_for  # noqa: E402
 STARTERS = 4
 CONNECTIONS = 8
 LIMIT_P99_MS, LIMIT_FOUND_S = 5, 1
+RETAINED = 80  # what ended runs left, of one user: the newest 64, and some more that are under way
 
 
 def percentile(values, share):
@@ -189,7 +190,8 @@ def cgroups():
 
 
 def churn(place, runs, count, seconds):
-    """COUNT runs started and stopped at a steady pace beside those that live; what the daemon holds after a tenth and at the end."""
+    """COUNT runs started and stopped at a steady pace beside those that live; what the daemon holds when as many have ended as it keeps
+    in mind, and at the end."""
     pid = place.daemon.pid
     begin, looks = time.monotonic(), []
 
@@ -217,10 +219,10 @@ def churn(place, runs, count, seconds):
         watcher.join()
     time.sleep(1)
     end = look(pid)
-    early = looks[len(looks) // 10]
+    early = looks[min(len(looks) - 1, len(looks) * RETAINED // count if count > RETAINED else len(looks) // 2)]
     with place.control() as control:
         shown = len(control.call("list")["runs"])
-    return {"runs": count, "seconds": time.monotonic() - begin, "after_a_tenth": early, "end": end,
+    return {"runs": count, "seconds": time.monotonic() - begin, "early": early, "end": end,
             "most": {key: max(one[key] for one in looks) for key in end}, "cgroups": cgroups(),
             "run_folders": len(list((place.runtime / "runs").iterdir())), "listed": shown,
             "runtime_kb": int(subprocess.run(["du", "-sk", place.runtime], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0])}
@@ -261,8 +263,8 @@ def measure(place, options):
         print(f"{name} and started again, worst of 5: serves after {max(r['serves_s'] for r in rounds):.3f} s, list right "
               f"{max(r['list_s'] for r in rounds):.3f} s, {options.runs} runs have answered {max(r['status_s'] for r in rounds):.3f} s", flush=True)
     one = found["churn"] = churn(place, runs, options.churn_runs, options.churn_seconds)
-    print(f"{one['runs']} runs started and stopped in {one['seconds']:.0f} s beside them (after a tenth -> end): "
-          + ", ".join(f"{key} {one['after_a_tenth'][key]} -> {one['end'][key]}" for key in one["end"])
+    print(f"{one['runs']} runs started and stopped in {one['seconds']:.0f} s beside them (early -> end): "
+          + ", ".join(f"{key} {one['early'][key]} -> {one['end'][key]}" for key in one["end"])
           + f"; {one['cgroups']} cgroups of them left, {one['run_folders']} folders of runs of {one['runtime_kb']} kB", flush=True)
     found["status_after"] = load(place, runs, "status", CONNECTIONS, options.rate, options.seconds / 3, beside=("list", 1, 2))
     latency("the same, after that", found["status_after"])
@@ -277,7 +279,7 @@ def judge(found):
         failed.append(f"status: p99 must be below {LIMIT_P99_MS} ms, without an error")
     if max(one["status_s"] for rounds in found["restart"].values() for one in rounds) >= LIMIT_FOUND_S:
         failed.append(f"restart: all runs must be found again within {LIMIT_FOUND_S} s")
-    early, end = found["churn"]["after_a_tenth"], found["churn"]["end"]
+    early, end = found["churn"]["early"], found["churn"]["end"]
     if end["descriptors"] > early["descriptors"] + 4 or end["rss_kb"] > early["rss_kb"] + 1536 or end["zombies"] or found["churn"]["cgroups"]:
         failed.append("churn: descriptors, memory, zombies or cgroups grew")
     return failed
