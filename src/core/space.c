@@ -11,11 +11,39 @@ void space_policy_init(struct space_policy *policy, const struct space_limits *l
 {
     *policy = (struct space_policy){.limits = *limits};
     uint64_t reaction_ns = number_add(limits->min_interval_ns, limits->kill_time_ns);
-    policy->act_bytes =
-        number_add(limits->floor_bytes, number_scale(limits->worst_rate_bytes_per_s, reaction_ns, second_ns));
-    if (limits->floor_inodes > 0)
-        policy->act_inodes =
-            number_add(limits->floor_inodes, number_scale(SPACE_WORST_FILES_PER_S, reaction_ns, second_ns));
+    policy->margin_bytes = number_scale(limits->worst_rate_bytes_per_s, reaction_ns, second_ns);
+    policy->act_bytes = number_add(limits->floor_bytes, policy->margin_bytes);
+    if (limits->floor_inodes == 0)
+        return;
+    policy->margin_inodes = number_scale(SPACE_WORST_FILES_PER_S, reaction_ns, second_ns);
+    policy->act_inodes = number_add(limits->floor_inodes, policy->margin_inodes);
+}
+
+/* Inodes that are not counted, or not looked at, are no reason against it. */
+static bool is_room_for(const struct space_policy *policy, uint64_t act_bytes, uint64_t act_inodes)
+{
+    const struct space_reading *last = &policy->last;
+    return last->at_ns != 0 && last->free_bytes > act_bytes &&
+           (policy->act_inodes == 0 || !last->inodes_counted || last->free_inodes > act_inodes);
+}
+
+void space_policy_stage(struct space_policy *policy, bool early)
+{
+    uint64_t times = early ? 2 : 1;
+    uint64_t act_bytes = number_add(policy->limits.floor_bytes, number_multiply(policy->margin_bytes, times));
+    uint64_t act_inodes = number_add(policy->limits.floor_inodes, number_multiply(policy->margin_inodes, times));
+    if (early == policy->early || (early && !is_room_for(policy, act_bytes, act_inodes)))
+        return;
+    policy->early = early;
+    policy->act_bytes = act_bytes;
+    if (policy->act_inodes > 0)
+        policy->act_inodes = act_inodes;
+}
+
+bool space_writes_most(uint64_t written_bytes, uint64_t gone_bytes)
+{
+    static const uint64_t least_bytes = 16u << 20;
+    return gone_bytes < least_bytes || written_bytes >= gone_bytes / 2;
 }
 
 const char *space_level_name(enum space_level level)

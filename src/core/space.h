@@ -5,6 +5,11 @@
  * last look that was fine, the next look, and everybody's death. Looks are timed so that the level cannot be reached
  * between two.
  *
+ * Of several runs on one filesystem the one that writes should go first, and the others live where that is enough:
+ * while a run has written the larger share of what goes (space_writes_most) its kill is due one margin earlier, at
+ * floor + 2 x that. When everything of it is dead, free space is still above the level of the others. The promise is
+ * the same.
+ *
  * Free inodes have a floor of their own, by the same rule with SPACE_WORST_FILES_PER_S; of bytes and inodes the graver
  * level decides. On a filesystem whose figures lag behind memory, what is still to be written there (`pending_bytes`)
  * counts as written.
@@ -68,6 +73,8 @@ struct space_policy {
     struct space_limits limits;
     uint64_t act_bytes;
     uint64_t act_inodes; /* floor_inodes + SPACE_WORST_FILES_PER_S x (min_interval + kill_time); 0: not looked at */
+    uint64_t margin_bytes, margin_inodes; /* what lies between floor and level; in both, when `early`, twice */
+    bool early;
     struct space_reading last; /* last measurable one, free_bytes less what is pending; at_ns 0: none yet */
     struct space_reading window[SPACE_WINDOW]; /* a reading each half second, for the shown rate */
     unsigned window_next, window_count;
@@ -80,6 +87,14 @@ struct space_policy {
 
 /* Requires: min_interval_ns > 0, max_interval_ns >= min_interval_ns. */
 void space_policy_init(struct space_policy *policy, const struct space_limits *limits);
+
+/* One margin earlier, or not. Not raised above what was free at the last reading, nor before the first: that would kill
+ * a run for what others have written. */
+void space_policy_stage(struct space_policy *policy, bool early);
+
+/* Whether a run that wrote so much of what went counts as the one that fills the disk: half of it, or too little went
+ * to tell. */
+bool space_writes_most(uint64_t written_bytes, uint64_t gone_bytes);
 
 /* Takes one reading (times must not go back) and decides. The interval is (free - act) / R between the limits, where R
  * is the larger of the worst rate and twice the peak rate; the same for inodes, and the smaller of both. */

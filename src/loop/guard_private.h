@@ -199,13 +199,14 @@ struct guard {
     bool floor_told, dropped_told;
     enum space_level space_told; /* the machine knows of it */
     struct survey *survey;
-    uint64_t survey_until_ms;           /* the sealed dump is looked at until then; 0: it is not */
-    char surveyed[SERVER_NAME_MAX];     /* the dump that the survey looks at; "" none */
-    char space_lost[256];               /* DIR is not the folder any more that is watched; "" */
-    bool space_read_only;               /* an own write said so; figures need not */
-    bool space_mount_read_only;         /* the last figures said so */
-    uint64_t own_failures, own_copy_ms; /* of `dump_sink`: seen so far; last copy of the record */
-    char problem_told[2][256];          /* the latest failure of `sink` and `dump_sink` that was told */
+    uint64_t survey_until_ms;                       /* the sealed dump is looked at until then; 0: it is not */
+    uint64_t share_free_bytes, share_written_bytes; /* when the dump that is open was opened */
+    char surveyed[SERVER_NAME_MAX];                 /* the dump that the survey looks at; "" none */
+    char space_lost[256];                           /* DIR is not the folder any more that is watched; "" */
+    bool space_read_only;                           /* an own write said so; figures need not */
+    bool space_mount_read_only;                     /* the last figures said so */
+    uint64_t own_failures, own_copy_ms;             /* of `dump_sink`: seen so far; last copy of the record */
+    char problem_told[2][256];                      /* the latest failure of `sink` and `dump_sink` that was told */
 
     struct guard_line last_lines[GUARD_LAST_LINES]; /* of the server, a ring, for a start that fails */
     uint64_t line_count;                            /* so many have come */

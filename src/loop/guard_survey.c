@@ -16,12 +16,37 @@ static const uint64_t copy_ms = 10000;         /* between two copies of the reco
 
 /* ---- the survey ---- */
 
+/* Who fills the disk goes first: while a dump is open that is this run, unless its own files say otherwise. */
+static void stage(struct guard *guard, const struct survey_result *result)
+{
+    struct watcher_snapshot snapshot;
+    if (guard->watcher == NULL || guard->surveyed[0] == '\0')
+        return;
+    guard_space_get(guard, &snapshot);
+    uint64_t gone = number_subtract(guard->share_free_bytes, space_free(&snapshot.reading));
+    watcher_stage(guard->watcher,
+                  space_writes_most(number_subtract(result->written_bytes, guard->share_written_bytes), gone));
+}
+
+static void stage_opened(struct guard *guard)
+{
+    struct watcher_snapshot snapshot;
+    struct survey_result result;
+    guard_space_get(guard, &snapshot);
+    survey_get(guard->survey, &result);
+    guard->share_free_bytes = space_free(&snapshot.reading);
+    guard->share_written_bytes = result.written_bytes;
+    if (guard->watcher != NULL)
+        watcher_stage(guard->watcher, guard->surveyed[0] != '\0');
+}
+
 static void news(void *user)
 {
     struct guard *guard = user;
     struct survey_result result;
     survey_get(guard->survey, &result);
     text_copy(guard->space_lost, sizeof guard->space_lost, result.lost);
+    stage(guard, &result);
     guard_space_level(guard);
     guard_feed(guard, &(struct run_event){
                           .kind = RUN_EVENT_SURVEY, .written_bytes = result.written_bytes, .busy = result.busy});
@@ -52,6 +77,7 @@ void guard_survey_follow(struct guard *guard)
         return;
     text_copy(guard->surveyed, sizeof guard->surveyed, run->experiment);
     guard->survey_until_ms = 0;
+    stage_opened(guard);
     if (run->experiment[0] != '\0')
         survey_open(guard->survey, run->experiment);
     else if (run->settings.budget_bytes > 0 && run->written_bytes >= run->settings.budget_bytes)

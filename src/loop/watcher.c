@@ -47,6 +47,7 @@ struct watcher {
     struct watcher_snapshot snapshot; /* without the ages */
     uint64_t reading_since_ns;        /* 0: no reading is outstanding */
     bool stop, finished, abandoned;
+    bool early;
     unsigned owners; /* the thread, the loop; the last one frees */
 
     uv_async_t async; /* loop thread only */
@@ -149,11 +150,22 @@ static void publish(struct watcher *watcher, const struct space_reading *reading
     unlock(watcher);
 }
 
+static void take_stage(struct watcher *watcher)
+{
+    lock(watcher);
+    space_policy_stage(&watcher->policy, watcher->early);
+    watcher->snapshot.act_bytes = watcher->policy.act_bytes;
+    watcher->snapshot.act_inodes = watcher->policy.act_inodes;
+    unlock(watcher);
+}
+
 /* One look. Returns when the next is due. */
 static uint64_t look(struct watcher *watcher, bool *pulled)
 {
     struct space_reading reading;
     struct space_decision decision;
+    if (!*pulled) /* then the levels say where it was pulled */
+        take_stage(watcher);
     read_space(watcher, &reading);
     space_policy_look(&watcher->policy, &reading, &decision);
     bool acted = false;
@@ -334,6 +346,16 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
 void watcher_look_now(struct watcher *watcher)
 {
     wake(watcher);
+}
+
+void watcher_stage(struct watcher *watcher, bool early)
+{
+    lock(watcher);
+    bool news = watcher->early != early;
+    watcher->early = early;
+    unlock(watcher);
+    if (news)
+        wake(watcher);
 }
 
 void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot)

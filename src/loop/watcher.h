@@ -62,6 +62,10 @@ enum error_code watcher_start(uv_loop_t *loop, const struct watcher_options *opt
 /* Look now, whatever the interval says. */
 void watcher_look_now(struct watcher *watcher);
 
+/* The run writes most of what goes: its kill is due one margin earlier (space_policy_stage). Holds from the next look
+ * on, which is made at once. */
+void watcher_stage(struct watcher *watcher, bool early);
+
 /* Never waits for a reading. */
 void watcher_get(struct watcher *watcher, struct watcher_snapshot *ret_snapshot);
 

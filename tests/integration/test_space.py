@@ -160,6 +160,37 @@ def test_the_line_says_whose_bytes(place, standin):
     assert space.lowest >= 64 * MIB
 
 
+def test_of_two_runs_the_larger_writer_goes_first(place, standin):
+    """One small disk, one floor: who fills it is killed, by its own guard; who dumps little beside it lives, and goes on."""
+    disk = place.small_disk("384M")
+    options = {"options": settings(place, worst_rate="2G")}
+    small = place.run(standin, name="small", directory=disk / "small", **options)
+    large = place.run(standin, name="large", directory=disk / "large", **options)
+    small.armed(), large.armed()
+    for run in (small, large):
+        run.dump("one")
+    before = small.status()["space"]
+    margin = before["act_bytes"] - 64 * MIB
+    assert margin > 20 * MIB, "while a dump is open and little went the run counts as the writer: two margins"
+    small.send("--requests", 1, "--prompt", 64)
+    with LowestSpace(disk) as space:
+        large.send("--requests", 100000, "--prompt", 1000, "--new", 1, background=True)
+        assert large.exit(120) == 83
+        time.sleep(1)
+    assert "kill level" in large.output and space.lowest >= 64 * MIB
+    after = small.status()
+    assert after["state"] in ("dumping", "armed"), small.output[-2000:]  # dumping may be off: the soft level
+    assert after["space"]["act_bytes"] - 64 * MIB <= margin // 2 + MIB, "of what went it wrote little"
+    for path in large.directory.iterdir():
+        subprocess.run(["rm", "-rf", path], check=True)
+    if after["state"] == "dumping":
+        place.ctl("pause", "small")
+    wait_for(lambda: small.status()["space"]["level"] == "fine", SOON, "room")
+    small.dump("two", "--requests", 1, "--prompt", 8)
+    place.ctl("stop", "small")
+    small.exits_with(0)
+
+
 # ---- disks that go wrong
 
 @pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC], ids=["quota", "full"])

@@ -39,6 +39,74 @@ static void test_act_level(void **state)
     assert_int_equal(look(&policy, 3, 0).level, SPACE_FLOOR);
 }
 
+/* One margin earlier for who writes, and back; never above what is free. */
+static void test_stage(void **state)
+{
+    (void)state;
+    struct space_policy policy;
+    struct space_limits counted = limits;
+    counted.floor_inodes = 1000;
+    space_policy_init(&policy, &counted);
+    uint64_t late = policy.act_bytes, late_inodes = policy.act_inodes, margin = late - counted.floor_bytes;
+    space_policy_stage(&policy, true); /* nothing is known yet */
+    assert_true(policy.act_bytes == late);
+    look(&policy, 1, late + margin);
+    space_policy_stage(&policy, true); /* it would kill at once */
+    assert_true(policy.act_bytes == late);
+    look(&policy, 2, late + margin + 1);
+    space_policy_stage(&policy, true);
+    assert_true(policy.act_bytes == late + margin);
+    assert_true(policy.act_inodes == 2 * late_inodes - 1000);
+    assert_int_equal(look(&policy, 3, late + margin + 1).level, SPACE_FINE);
+    assert_int_equal(look(&policy, 4, late + margin).level, SPACE_FLOOR);
+    space_policy_stage(&policy, true); /* it stays what it is */
+    assert_true(policy.act_bytes == late + margin);
+    space_policy_stage(&policy, false);
+    assert_true(policy.act_bytes == late && policy.act_inodes == late_inodes);
+    assert_int_equal(look(&policy, 5, late + 1).level, SPACE_FINE);
+    space_policy_init(&policy, &limits);
+    look(&policy, 1, 900 * GIB);
+    space_policy_stage(&policy, true);
+    assert_int_equal(policy.act_inodes, 0); /* not looked at */
+    assert_true(policy.early);
+}
+
+/* Two guards with one floor, a writer at any rate up to the worst: only its own guard acts. */
+static void test_the_writer_goes_first(void **state)
+{
+    (void)state;
+    srandom(7);
+    for (int world = 0; world < 2000; world++) {
+        struct space_policy writer, idle;
+        space_policy_init(&writer, &limits);
+        space_policy_init(&idle, &limits);
+        uint64_t free_bytes = writer.act_bytes + GIB + (uint64_t)random() % (4 * GIB), now = 1;
+        uint64_t rate = 1 + (uint64_t)random() % limits.worst_rate_bytes_per_s;
+        look(&writer, now, free_bytes);
+        space_policy_stage(&writer, true);
+        struct space_decision decision;
+        while ((decision = look(&writer, now, free_bytes)).level != SPACE_FLOOR) {
+            now += decision.interval_ns;
+            uint64_t step = (uint64_t)((__uint128_t)rate * decision.interval_ns / (1000 * MS));
+            free_bytes = free_bytes > step ? free_bytes - step : 0;
+        }
+        free_bytes -= (uint64_t)((__uint128_t)rate * limits.kill_time_ns / (1000 * MS));
+        assert_true(free_bytes > idle.act_bytes);
+    }
+}
+
+static void test_writes_most(void **state)
+{
+    (void)state;
+    assert_true(space_writes_most(0, 0));
+    assert_true(space_writes_most(0, (16 << 20) - 1));
+    assert_false(space_writes_most(0, 16 << 20));
+    assert_true(space_writes_most(5 * GIB, 10 * GIB));
+    assert_false(space_writes_most(5 * GIB - 1, 10 * GIB));
+    assert_true(space_writes_most(UINT64_MAX, 10 * GIB)); /* others remove meanwhile */
+    assert_true(space_writes_most(UINT64_MAX, UINT64_MAX));
+}
+
 static void test_interval(void **state)
 {
     (void)state;
@@ -424,6 +492,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_act_level),
+        cmocka_unit_test(test_stage),
+        cmocka_unit_test(test_the_writer_goes_first),
+        cmocka_unit_test(test_writes_most),
         cmocka_unit_test(test_interval),
         cmocka_unit_test(test_floor_is_never_crossed),
         cmocka_unit_test(test_unmeasurable),
