@@ -233,3 +233,93 @@ def check_watchdog(guest):
     assert "Watchdog timeout" in guest.run("journalctl", "-u", "kldumpd", "--no-pager", "-o", "cat").stdout
     guest.run("sh", "-c", "rm -r /run/systemd/system/kldumpd.service.d; systemctl daemon-reload")
     guest.run("systemctl", "restart", "kldumpd")
+
+
+def test_rules_are_read_again_whole_or_not_at_all(service):
+    guest = service
+    guest.run("mkdir", "-p", os.path.dirname(RULES))
+
+    def reload(text):
+        guest.run("sh", "-c", f"cat >{RULES} <<'E'\n{text}\nE\n")
+        guest.run("systemctl", "reload", "kldumpd")
+
+    def is_refused(user):
+        return "may not use this kldumpd" in ctl(guest, user, "list", check=False).stderr
+
+    runs(guest, "root")  # it runs now
+    assert not is_refused("alice")
+    try:
+        reload("[access]\nusers = bob")
+        wait_for(lambda: is_refused("alice"), 5, "the new rules")
+        assert not is_refused("bob")
+        reload("[access]\nusers = alice bob\nusers = carol\n[nonsense]")
+        wait_for(lambda: f"{RULES} line 3" in guest.run("journalctl", "-u", "kldumpd", "--no-pager", "-o", "cat").stdout, 5,
+                 "the line that is wrong")
+        assert show(guest, "kldumpd", "ActiveState") == "active"
+        assert is_refused("alice")  # the old ones still hold
+    finally:
+        guest.run("rm", "-f", RULES)
+        guest.run("systemctl", "reload", "kldumpd")
+    wait_for(lambda: not is_refused("alice"), 5, "no rules again")
+
+
+def test_a_server_that_ignores_term_is_ended_in_time(service):
+    """By the daemon's stop, and when systemd itself stops the run's unit."""
+    for name in ("stubborn", "unit"):
+        start(service, "bob", name, "--stop-timeout", "2s", extra=["KLDUMP_STANDIN_FAULTS=ignore-term"])
+    ctl(service, "bob", "stop", "stubborn")
+    assert status(service, "stubborn")["outcome"] == "stopped"
+    pid = status(service, "unit")["pid"]
+    service.run("systemctl", "stop", "kldump-run-unit.service")
+    assert not is_alive(service, pid)
+    wait_for(lambda: status(service, "unit")["state"] == "ended", 5, "the end of the run")
+    assert not servers(service)
+
+
+def test_state_of_another_boot_is_told_and_in_nobodys_way(service):
+    """What a /run that outlived its boot would hold: sockets, locks, a live run's records, with another boot's id."""
+    start(service, "alice", "old")
+    service.run("systemctl", "stop", "kldumpd.socket", "kldumpd.service")
+    service.run("cp", "-a", "/run/kldump", "/run/kept")
+    service.run("systemctl", "start", "kldumpd.socket")
+    ctl(service, "alice", "stop", "old")
+    service.run("systemctl", "stop", "kldumpd.socket", "kldumpd.service")
+    service.run("sh", "-c", "rm -r /run/kldump && mv /run/kept /run/kldump && "
+                "sed -i -E 's/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/00000000-0000-0000-0000-000000000001/' /run/kldump/owned/old.json")
+    service.run("systemctl", "start", "kldumpd.socket")
+    run = status(service, "old")
+    assert (run["owner"], run["state"], run["outcome"]) == ("alice", "ended", "guard-lost")
+    start(service, "alice", "old")  # the name is free
+    assert status(service, "old")["state"] == "armed"
+
+
+def test_a_user_without_root_has_a_service_of_his_own(guest):
+    """Through the manager of his session; his runs are units of it."""
+    number = guest.run("id", "-u", "alice").stdout.strip()
+    folder = f"/run/user/{number}"
+    guest.run("loginctl", "enable-linger", "alice")
+    wait_for(lambda: guest.run("test", "-S", f"{folder}/bus", check=False).returncode == 0, 20, "the manager of alice's session")
+    own = [f"XDG_RUNTIME_DIR={folder}"]
+
+    def by_alice(*command, **more):
+        return guest.run(*user_command("alice", *own, *command), **more)
+
+    def mine(user="alice"):
+        lines = by_alice("kldumpctl", "list", "--json", check=False) if user == "alice" else ctl(guest, user, "list", "--json")
+        return [run for run in map(json.loads, lines.stdout.splitlines()) if run["name"] == "mine"]
+
+    by_alice("systemctl", "--user", "start", "kldumpd.socket")
+    try:
+        start(guest, "alice", "mine", extra=own)
+        [run] = mine()
+        assert (run["state"], run["owner"]) == ("armed", "alice")
+        main = by_alice("systemctl", "--user", "show", "-P", "MainPID", "kldumpd").stdout.strip()
+        guest.run("kill", "-9", main)
+        [again] = wait_for(mine, what="the daemon of alice's session")
+        assert same_run(run, again) and is_alive(guest, run["pid"])
+        assert mine("bob") == []  # the system's daemon did not start it
+        by_alice("kldumpctl", "stop", "mine")
+        assert not is_alive(guest, run["pid"])
+    finally:
+        by_alice("kldumpctl", "stop", "--all", "--now", check=False)
+        guest.run("loginctl", "disable-linger", "alice")
