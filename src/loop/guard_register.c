@@ -1,8 +1,8 @@
 /* Happy path: the guard connects to kldumpd's register, hands over the dump folder and its control socket and says what
  * the run is; "ok" comes back; later it says the run anew.
  *
- * Nobody is there, or goes: tried again a second later, on the heartbeat that beats anyway. Nobody there costs two
- * connect(2) a second, which find no file.
+ * Nobody is there, or goes: tried again a second later, on the heartbeat that beats anyway. Nobody there costs a
+ * look or two a second for a file that is missing.
  * Refused: tried again after REFUSED_MS, since rules and crowds change.
  * The daemon does not read: what did not go through is said at the next turn, as it is then.
  * The program at the other end is neither root's nor this user's: as if nobody were there.
@@ -77,7 +77,7 @@ static int open_connection(const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct ucred peer;
     socklen_t size = sizeof peer;
-    if (strlen(path) >= sizeof address.sun_path)
+    if (strlen(path) >= sizeof address.sun_path || access(path, F_OK) != 0) /* a tenth of what a socket costs */
         return -1;
     memcpy(address.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
