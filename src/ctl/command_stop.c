@@ -1,12 +1,15 @@
 /* kldumpctl stop [RUN] [--now], stop --all [--now] */
 #include "base/memory.h"
 #include "ctl/command.h"
+#include "ctl/find_folder.h"
 #include "ctl/follow.h"
 #include "ctl/show.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { GONE_MS = 2000 }; /* a guard that has told the end is gone a moment later */
 
 static bool never(const char *state)
 {
@@ -76,6 +79,8 @@ static int stop_one(const struct command *command, struct output *out, const cha
     size_t known = code == ERROR_NONE ? seal_count(&find) : 0;
     if (code == ERROR_NONE)
         code = stop(&find, now, &found, &err);
+    if (code == ERROR_NONE)
+        find_folder_wait_gone(&find, GONE_MS);
     find_fini(&find);
     if (code != ERROR_NONE)
         return command_fail(command, &err);

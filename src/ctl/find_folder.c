@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RECORD_MAX = 32 * 1024 * 1024, RETRY_MS = 50, STARTING_MS = 3000 };
+enum { RECORD_MAX = 32 * 1024 * 1024, RETRY_MS = 50, GONE_MS = 10, STARTING_MS = 3000 };
 
 static void sleep_ms(long ms)
 {
@@ -83,6 +83,13 @@ static enum error_code read_record(const char *folder, const char *name, struct 
         prefer_copy(name, ret_record);
     free(path);
     return code;
+}
+
+void find_folder_wait_gone(const struct find *find, int64_t patience_ms)
+{
+    for (int64_t waited = 0; find->folder != NULL && waited < patience_ms && lock_is_held(find->folder);
+         waited += GONE_MS)
+        sleep_ms(GONE_MS);
 }
 
 /* Fills client or record of *find, whose folder is there. */

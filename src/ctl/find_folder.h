@@ -16,6 +16,10 @@ enum error_code find_folder_open(const char *runtime, const char *name, struct f
  * guard lives, and after `patience_ms` it still does not answer. */
 enum error_code find_folder_reach(struct find *find, int64_t patience_ms, struct error *err);
 
+/* After a run has ended: waits until its guard is gone, so that its name is free for the next one; at most
+ * `patience_ms`. Nothing for a run whose folder is not known. */
+void find_folder_wait_gone(const struct find *find, int64_t patience_ms);
+
 /* What can be told of a run whose guard lives but does not answer: its record, the state "unknown", and why. The caller
  * owns it. */
 struct json *find_folder_unknown(const char *runtime, const char *name, const struct error *why);
