@@ -51,9 +51,9 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
     char own[4096], mount[4096], number[16] = "";
     if (!cgroup_own(own, sizeof own, mount, sizeof mount))
         return false;
-    for (unsigned i = 1; i <= CGROUP_RUN_TRIES; i++) {
-        if (i > 1)
-            snprintf(number, sizeof number, ".%u", i);
+    for (unsigned i = 1, others = 0; i <= CGROUP_RUN_TRIES; i++) {
+        if (others > 0)
+            snprintf(number, sizeof number, ".%u", others + 1);
         char *path = memory_format("%s/%s%s%s%s", own, cgroup_run_prefix, name, number, cgroup_run_suffix);
         bool made = mkdir(path, 0755) == 0;
         bool taken = !made && errno == EEXIST;
@@ -74,6 +74,7 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
         free(path);
         if (!taken && !removed)
             return good;
+        others += taken;
     }
     return false;
 }
