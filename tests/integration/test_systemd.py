@@ -276,6 +276,31 @@ def test_a_server_that_ignores_term_is_ended_in_time(service):
     assert not servers(service)
 
 
+def test_a_full_runtime_folder(service):
+    """Runs go on and begin, and are found again."""
+    guest = service
+    guest.run("systemctl", "stop", "kldumpd.socket", "kldumpd.service")
+    guest.run("mount", "-t", "tmpfs", "-o", "size=4M,mode=0755", "kldump-small", "/run/kldump")
+    try:
+        guest.run("systemctl", "start", "kldumpd.socket")
+        start(guest, "alice", "before")
+        before = status(guest, "before")
+        assert guest.run("sh", "-c", "cat /dev/zero >/run/kldump/filler", check=False).returncode != 0
+        start(guest, "bob", "full")
+        wait_for(lambda: "No space left" in guest.run("journalctl", "-u", "kldumpd", "--no-pager", "-o", "cat").stdout, 5, "a line about it")
+        main = main_pid(guest)
+        guest.run("systemctl", "restart", "kldumpd")
+        assert main_pid(guest) != main and same_run(before, status(guest, "before"))
+        wait_status_text(guest, "2 runs live.*")
+        guest.run("rm", "/run/kldump/filler")
+        ctl(guest, "root", "stop", "--all")
+        assert status(guest, "before")["outcome"] == "stopped"
+    finally:
+        ctl(guest, "root", "stop", "--all", "--now", check=False)
+        guest.run("systemctl", "stop", "kldumpd.socket", "kldumpd.service")
+        guest.run("umount", "-l", "/run/kldump")
+
+
 def test_state_of_another_boot_is_told_and_in_nobodys_way(service):
     """What a /run that outlived its boot would hold: sockets, locks, a live run's records, with another boot's id."""
     start(service, "alice", "old")
