@@ -73,14 +73,40 @@ static void prefer_copy(const char *name, struct json **record)
     free(path);
 }
 
+/* A guard that the kldumpd of this folder has killed could not write why; kldumpd's own record can tell. */
+static void ask_killer(const char *folder, const char *name, struct json *record)
+{
+    struct json *owned = NULL;
+    const char *end = NULL;
+    uint64_t pid = 0, guard_pid = 0;
+    if (has_ended(record))
+        return;
+    char *path = memory_format("%s/../../owned/%s.json", folder, name);
+    if (read_json(path, &owned, NULL) == ERROR_NONE && json_get_string(owned, "end", &end, NULL) == ERROR_NONE &&
+        strcmp(end, "backstop") == 0 && json_get_u64(owned, "pid", &pid, NULL) == ERROR_NONE &&
+        json_get_u64(record, "run.guard_pid", &guard_pid, NULL) == ERROR_NONE && pid == guard_pid) {
+        struct json *run = json_copy(json_member(record, "run"));
+        json_set_string(run, "state", "ended");
+        json_set_string(run, "outcome", "floor");
+        json_set_u64(run, "exit_status", STATUS_FLOOR);
+        json_set_null(run, "exp");
+        json_set_string(run, "message", "killed by kldumpd at the floor: its guard had not acted");
+        json_set_child(record, "run", run);
+    }
+    json_free(owned);
+    free(path);
+}
+
 static enum error_code read_record(const char *folder, const char *name, struct json **ret_record, struct error *err)
 {
     char *path = memory_format("%s/record.json", folder);
     enum error_code code = read_json(path, ret_record, err);
     if (code == ERROR_NOT_FOUND)
         code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
-    else if (code == ERROR_NONE)
+    if (code == ERROR_NONE) {
         prefer_copy(name, ret_record);
+        ask_killer(folder, name, *ret_record);
+    }
     free(path);
     return code;
 }

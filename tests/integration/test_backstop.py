@@ -59,6 +59,9 @@ class Box:
                 return self.lines[-1]
         raise AssertionError(f"nothing was told; before: {self.lines}")
 
+    def line_or_nothing(self, limit):
+        return self.line() if select.select([self.daemon.stderr], [], [], limit)[0] else ""
+
     def line_with(self, words, limit=20):
         end = time.monotonic() + limit
         while time.monotonic() < end:
@@ -146,3 +149,36 @@ def test_a_users_filesystem_that_fails_harms_nobody_else(box, fault):
         path.unlink()
     if fault == "hang":
         box.line_with("answers again")
+
+
+def test_a_run_that_kldumpd_started_is_ended_whole_and_its_status_says_why(box, standin):
+    """Nobody of its runs is seen writing while the disk fills: they go in the end."""
+    disk = box.place.small_disk("512M")
+    box.set_rules("[limits]\nfloor = 16M\n")
+    box.start()
+    done = subprocess.run([guarded.CTL, "start", "--name", "started", "--dir", disk / "dumps", "--floor", "16M", "--", *box.place.command(standin)],
+                          env=box.place.environment(**standin.environment()), cwd=box.place.folder, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+    def status():
+        return json.loads(box.place.ctl("status", "started", "--json").stdout)["runs"][0]
+
+    before = status()
+    assert before["state"] == "armed"
+    box.set_rules("[limits]\nfloor = 480M\n")
+    box.daemon.send_signal(signal.SIGHUP)
+    box.line_with("limits.floor")
+    with open(disk / "somebody", "wb") as file:
+        told = ""
+        while "ended run started of " not in told:
+            assert file.tell() < 450 * MIB, box.lines
+            file.write(bytes(16 * MIB))
+            file.flush()
+            told = box.line_or_nothing(0.5)
+    assert "is below the floor 480.0 MiB of [limits] of " in told
+    wait_for(lambda: not guarded.is_alive(before["pid"]) and not guarded.is_alive(before["guard_pid"]), 10, "the end of all of it")
+    after = status()
+    assert (after["state"], after["outcome"], after["exit_status"]) == ("ended", "floor", 83), after
+    assert "kldumpd" in after["message"]
+    assert json.loads((box.place.runtime / "owned/started.json").read_text())["end"] == "backstop"

@@ -28,8 +28,13 @@ class Terminal:
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.follower)
         env = {**test.environment, "TERM": "xterm", "LC_ALL": "C.UTF-8", **environment}
+
+        def take_signals():
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):  # the caller of the tests may ignore them
+                signal.signal(number, signal.SIG_DFL)
+
         self.process = subprocess.Popen([KLDUMPCTL, "status", *arguments], env=env, stdin=self.follower,
-                                        stdout=self.follower, stderr=self.follower, start_new_session=True)
+                                        stdout=self.follower, stderr=self.follower, start_new_session=True, preexec_fn=take_signals)
         self.text = b""
         test.addCleanup(self.close)
 
