@@ -167,20 +167,13 @@ static bool step(struct daemon *daemon, struct daemon_list *list)
 
 /* ---- the answer ---- */
 
-static bool is_below(const struct daemon *daemon, const struct registry_entry *entry)
-{
-    uid_t owner;
-    return daemon_runs_is_live(daemon, entry->name) && daemon_runs_owner(daemon, entry->name, &owner) &&
-           owner == entry->uid;
-}
-
 /* The runs that only the register knows. */
 static void add_registered(struct daemon *daemon, struct daemon_list *list, struct json *runs)
 {
     for (const struct registry_entry *entry = registry_first(daemon->registry); entry != NULL; entry = entry->next) {
         char owner[80];
         struct buffer text;
-        if (is_below(daemon, entry))
+        if (daemon_runs_has(daemon, entry->name, entry->uid))
             continue;
         struct json *run = daemon_access_sees_all(daemon, list->request, entry->uid) ? json_copy(entry->run)
                                                                                      : daemon_access_redact(entry->run);

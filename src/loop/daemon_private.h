@@ -87,6 +87,8 @@ bool daemon_runs_exists(const struct daemon *daemon, const char *name);
 bool daemon_runs_is_live(const struct daemon *daemon, const char *name); /* its guard lives */
 /* Whose it is: our own record's word, else the kernel's for its folder. */
 bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret_uid);
+/* A live one of this name and user has its folder here; the register may know others, of the wrapper. */
+bool daemon_runs_has(const struct daemon *daemon, const char *name, uid_t uid);
 void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list *ret_names); /* sorted */
 /* The record of a run. When its guard is gone without having written the end, the run object says so: state "ended",
  * outcome "guard-lost". ERROR_NOT_FOUND: no record (yet); ERROR_FORMAT: damaged. The caller frees. */

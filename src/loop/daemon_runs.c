@@ -124,6 +124,12 @@ bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret
     return true;
 }
 
+bool daemon_runs_has(const struct daemon *daemon, const char *name, uid_t uid)
+{
+    uid_t owner;
+    return daemon_runs_is_live(daemon, name) && daemon_runs_owner(daemon, name, &owner) && owner == uid;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

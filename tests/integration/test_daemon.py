@@ -1,7 +1,9 @@
 """Several runs through kldumpd and kldumpctl: they outlive the daemon and are found again."""
 import json
 import os
+import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,23 @@ def test_a_lost_guard_leaves_nothing_and_is_told(place):
     with place.control() as control:
         lost = control.call("status", run="a")["run"]
     assert (lost["state"], lost["outcome"], lost["exit_status"]) == ("ended", "guard-lost", 85)
+
+
+def test_the_status_line_tells_of_dumps(place):
+    place.kill_daemon(signal.SIGTERM)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(place.folder / "notify"))
+        manager.settimeout(30)
+
+        def told(pattern):
+            while not re.fullmatch(pattern, (text := manager.recv(4096).decode())):
+                assert not text.startswith("STOPPING"), text
+
+        place.start_daemon(environment={"NOTIFY_SOCKET": str(place.folder / "notify")})
+        start(place, "a")
+        told("STATUS=1 run live")
+        with place.control() as client:
+            client.call("dump", run="a", experiment="e")
+            told(r"STATUS=1 run live \(1 dumping\); least free [0-9.]+ [KMGT]iB")
+            client.call("pause", run="a")
+        told("STATUS=1 run live")
