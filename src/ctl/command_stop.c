@@ -45,6 +45,23 @@ static enum error_code stop(struct find *find, bool now, struct json **ret_run, 
     return code == ERROR_NONE ? follow_run(&follow, ret_run, err) : code;
 }
 
+/* Until the name is free for the next run. kldumpd tells of an end when the guard is gone. */
+static void wait_gone(struct find *find)
+{
+    if (!find->relayed) {
+        find_folder_wait_gone(find, GONE_MS);
+        return;
+    }
+    struct json *answer = NULL, *parameters = json_object();
+    json_set_string(parameters, "for", "ended");
+    json_set_u64(parameters, "timeout_ms", GONE_MS);
+    if (find->client != NULL)
+        find_call(find, "wait", parameters, CLIENT_PATIENCE_MS, &answer, NULL);
+    else
+        json_free(parameters);
+    json_free(answer);
+}
+
 static size_t seal_count(struct find *find)
 {
     struct json *run = NULL;
@@ -80,7 +97,7 @@ static int stop_one(const struct command *command, struct output *out, const cha
     if (code == ERROR_NONE)
         code = stop(&find, now, &found, &err);
     if (code == ERROR_NONE)
-        find_folder_wait_gone(&find, GONE_MS);
+        wait_gone(&find);
     find_fini(&find);
     if (code != ERROR_NONE)
         return command_fail(command, &err);
@@ -154,6 +171,7 @@ static int await_all(const struct command *command, struct output *out, struct f
             own = command_fail(command, &err);
         } else {
             own = status_of(found);
+            wait_gone(&all[i]);
             if (as_json)
                 show_json(out, "kldump.stop/1", found);
             else

@@ -6,11 +6,13 @@
  * is free (then: has ended) or the patience is over.
  * The guard goes after it was asked: what it was asked may be done, so it is not asked a second time unless that only
  * reads; the end of the run is waited for instead.
+ * A `wait` for the end is answered when the guard is gone, so that the name is free; at the latest GOING_MS later.
  * It is silent: error timeout. Only the wait that the client asked for is granted on top.
  *
  * A dump with `hold` must end with the client: the connection to the guard is kept until the client's is gone, also
  * after the answer. A client that goes earlier takes along what only it waited for; a pause or stop goes on. */
 #include "base/memory.h"
+#include "core/run.h"
 #include "json/json.h"
 #include "loop/clock.h"
 #include "loop/daemon_peer.h"
@@ -20,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AGAIN_MS = 50, NAME_MS = 50, IDLE_WAIT_MS = 30000, PER_UID = 128, PER_RUN = 512 };
+enum { AGAIN_MS = 50, GOING_MS = 2000, NAME_MS = 50, IDLE_WAIT_MS = 30000, PER_UID = 128, PER_RUN = 512 };
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
 
 struct daemon_relay {
@@ -35,9 +37,10 @@ struct daemon_relay {
     uint64_t since_ms; /* when the guard did not answer for the first time; 0: it did */
     uint64_t end_ms;   /* until when the client wants to wait */
     struct daemon_found run;
-    uid_t uid;     /* who asks */
-    bool sees_all; /* else: only what others may see */
-    bool named;    /* his name was waited for */
+    uid_t uid;              /* who asks */
+    bool sees_all;          /* else: only what others may see */
+    bool named;             /* his name was waited for */
+    struct json *last_word; /* of a guard that is going: kept until it is gone */
 };
 
 static const struct {
@@ -70,6 +73,7 @@ static void finish(struct daemon_relay *relay)
         relay->next->link = relay->link;
     if (relay->peer != NULL)
         daemon_peer_close(relay->peer);
+    json_free(relay->last_word);
     uv_close((uv_handle_t *)&relay->timer, on_closed);
 }
 
@@ -96,6 +100,14 @@ static void answer_dead(struct daemon_relay *relay)
     finish(relay);
 }
 
+/* What the guard said last, although it is still there. */
+static void answer_last_word(struct daemon_relay *relay)
+{
+    control_reply(relay->request, relay->last_word);
+    relay->last_word = NULL;
+    finish(relay);
+}
+
 static void attempt(struct daemon_relay *relay);
 
 static void on_timer(uv_timer_t *timer)
@@ -115,6 +127,10 @@ static void again(struct daemon_relay *relay, const struct error *why)
     if (relay->since_ms == 0)
         relay->since_ms = now_ms;
     bool passing = why->code == ERROR_UNREACHABLE;
+    if (relay->last_word != NULL && now_ms - relay->since_ms >= GOING_MS) {
+        answer_last_word(relay);
+        return;
+    }
     if (passing && now_ms - relay->since_ms < DAEMON_PATIENCE_MS) {
         uv_timer_start(&relay->timer, on_timer, AGAIN_MS, 0);
         return;
@@ -147,6 +163,24 @@ static struct json *answer_for(const struct daemon_relay *relay, const struct js
     return seen;
 }
 
+static void on_going(uv_timer_t *timer)
+{
+    answer_last_word(timer->data);
+}
+
+/* Who waits for an end is told it when the guard is gone and the run's name free: it closes the connection then. */
+static bool waits_for_the_guard(struct daemon_relay *relay, const struct json *answer)
+{
+    const char *state = "";
+    json_optional_string(answer, "run.state", "", &state, NULL);
+    if (relay->request->method != CONTROL_WAIT || strcmp(state, run_state_name(RUN_ENDED)) != 0 ||
+        !daemon_find_is_live(relay->daemon, &relay->run))
+        return false;
+    relay->last_word = answer_for(relay, answer);
+    uv_timer_start(&relay->timer, on_going, GOING_MS, 0);
+    return true;
+}
+
 static void on_news(const struct daemon_peer_news *news, void *user)
 {
     struct daemon_relay *relay = user;
@@ -163,6 +197,8 @@ static void on_news(const struct daemon_peer_news *news, void *user)
         fail(relay, news->error);
         return;
     }
+    if (waits_for_the_guard(relay, news->answer))
+        return;
     struct control_request *request = relay->request;
     relay->request = NULL;
     control_reply(request, answer_for(relay, news->answer));

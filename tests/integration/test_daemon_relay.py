@@ -241,6 +241,29 @@ def test_a_wait_survives_the_end_of_the_guard(place, control):
     assert (run["state"], run["outcome"]) == ("ended", "stopped")
 
 
+def test_a_wait_for_the_end_is_answered_when_the_guard_is_gone(place, control):
+    """So that the name is free. A guard that hangs after its last word holds nobody up for long."""
+    over = {"result": {"run": {"name": "a", "state": "ended", "outcome": "completed"}}}
+    waits = {"for": "ended", "timeout_ms": 60000}
+    place.start("a", answers={"wait": over})
+    control.send("wait", run="a", **waits)
+    wait_for(lambda: [event for event in place.seen("a", "request") if event["method"] == "wait"], what="the question")
+    with pytest.raises(ControlError) as refused:
+        place.start("a")
+    assert "is live" in str(refused.value)
+    place.kill("a")
+    assert control.receive()["result"]["run"]["state"] == "ended"
+    place.start("hangs", answers={"wait": over})
+    began = time.monotonic()
+    assert control.call("wait", run="hangs", **waits)["run"]["outcome"] == "completed"
+    assert 1.5 < time.monotonic() - began < 8
+    # a state that is not the end is told at once
+    place.start("b", answers={"wait": {"result": {"run": {"name": "b", "state": "armed"}}}})
+    began = time.monotonic()
+    assert control.call("wait", run="b", **{**waits, "for": "armed"})["run"]["state"] == "armed"
+    assert time.monotonic() - began < 1.5
+
+
 def test_a_silent_guard_is_a_timeout(place, control):
     place.start("a", hello=False)
     place.start("b", answers={"status": "silence"})
