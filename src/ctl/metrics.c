@@ -58,7 +58,9 @@ static char *labels_of(const struct json *run)
         add_value(&text, show_member(run, labels[i][1]));
         buffer_text(&text, "\"");
     }
-    return buffer_steal(&text);
+    char *labels_text = buffer_steal(&text);
+    buffer_fini(&text); /* it begins anew */
+    return labels_text;
 }
 
 /* The live runs, each with its labels. */

@@ -2,6 +2,7 @@
  * is counted. The daemon starts: all records are read, the guards that live are watched again.
  *
  * The record cannot be written: told, kept in mind, tried again at each list.
+ * The daemon ends while a guard is launched: the record is written, and nobody watches.
  * The guard is gone when the daemon comes back, or is killed together with its keeper: what is left in the run's
  * cgroup, which nobody watches over, is killed. A run of another boot has left no process.
  * A record is damaged: daemon_owned.c sets it aside; the run is listed from its folder, as one that was not started
@@ -206,6 +207,8 @@ void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned)
     kept->owned.live = watch_guard(daemon, kept, pidfd);
     if (!kept->owned.live)
         end_rest(&kept->owned);
+    if (daemon->ending)
+        unwatch(kept);
     daemon_ended_look(daemon);
     daemon_tell(daemon);
 }

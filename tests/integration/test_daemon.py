@@ -57,6 +57,21 @@ def test_runs_outlive_the_daemon_and_are_found_again(place):
     wait_for(lambda: not process_is_alive(before["guard_pid"]) and not process_is_alive(before["pid"]), what="the end of two")
 
 
+def test_a_daemon_that_ends_while_it_launches_ends_and_the_run_is_found_again(place):
+    with place.control() as control:
+        place.daemon.send_signal(signal.SIGSTOP)  # both are there when it goes on: the request first, then the signal
+        control.send("start", **place.plan("a"))
+        place.daemon.send_signal(signal.SIGTERM)
+        place.daemon.send_signal(signal.SIGCONT)
+        assert control.receive()["error"]["data"]["error"] == "interrupted"
+        assert place.daemon.wait(10) == 0
+    place.daemon.stderr.close()
+    place.start_daemon()
+    place.ctl("wait", "a", "--for", "armed", "--timeout", "30s")
+    assert json.loads((place.runtime / "owned/a.json").read_text())["name"] == "a"
+    place.ctl("stop", "a")
+
+
 def test_wait_returns_when_the_state_is_reached(place):
     with place.control() as control:
         assert control.call("start", **place.plan("a")) == {"run": "a"}
