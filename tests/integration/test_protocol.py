@@ -139,6 +139,9 @@ def test_every_example_is_answered_as_the_page_says(place):
                     assert answer, f"no answer: {line}"
                     fits(json.loads(line[2:]), json.loads(answer))
             stream.close()
+        if '"state":"armed"' in block:  # list tells what the record says, which is written a moment later
+            record = place.runtime / "runs/demo/record.json"
+            wait_for(lambda: json.loads(record.read_text())["run"]["state"] != "verifying", what="the record")
         if '"state":"ended"' in block:
             wait_for(lambda: not process_is_alive(guard_pid(place)), what="the end of the guard")
     assert shown >= set(METHODS)
