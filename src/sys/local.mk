@@ -31,4 +31,5 @@ libsys_a_SOURCES = \
     src/sys/thread.c src/sys/thread.h \
     src/sys/written.c src/sys/written.h \
     src/sys/systemd.c src/sys/systemd.h \
+    src/sys/systemd_job.c src/sys/systemd_job.h \
     src/sys/systemd_unit.c src/sys/systemd_unit.h

@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "sys/systemd_job.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,13 +18,6 @@
 #include <unistd.h>
 
 static const uint64_t SYSTEMD_LIMIT_US = 2000000;
-
-static uint64_t systemd_now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 static void systemd_notify(const char *assignment, const char *status)
 {
@@ -48,7 +42,7 @@ void systemd_notify_stopping(const char *status)
 
 void systemd_notify_reloading(void)
 {
-    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, systemd_now_us());
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, systemd_job_now_us());
 }
 
 void systemd_notify_watchdog(void)
@@ -60,11 +54,6 @@ uint64_t systemd_watchdog_us(void)
 {
     uint64_t limit_us;
     return sd_watchdog_enabled(0, &limit_us) > 0 ? limit_us / 2 : 0;
-}
-
-bool systemd_is_booted(void)
-{
-    return sd_booted() > 0;
 }
 
 /* By what they are, not by their order or name: an admin's own socket unit may say anything. */
@@ -114,65 +103,20 @@ bool systemd_has_user_bus(void)
     return there;
 }
 
-struct systemd_job {
-    char path[256]; /* "" until the answer came */
-    bool done, failed;
-};
-
-static int systemd_job_removed(sd_bus_message *message, void *userdata, sd_bus_error *error)
-{
-    (void)error;
-    struct systemd_job *job = userdata;
-    uint32_t id;
-    const char *path, *unit, *result;
-    if (sd_bus_message_read(message, "uoss", &id, &path, &unit, &result) < 0)
-        return 0;
-    if (job->path[0] && strcmp(path, job->path) == 0) {
-        job->done = true;
-        job->failed = strcmp(result, "done") != 0;
-    }
-    return 0;
-}
-
 static int systemd_call_start(sd_bus *bus, const char *name, pid_t pid, const char *description,
                               struct systemd_job *job, sd_bus_error *error)
 {
-    sd_bus_message *call = NULL, *reply = NULL;
-    int result = sd_bus_message_new_method_call(bus, &call, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-                                                "org.freedesktop.systemd1.Manager", "StartTransientUnit");
+    sd_bus_message *call = NULL;
+    int result = sd_bus_message_new_method_call(bus, &call, SYSTEMD_DESTINATION, SYSTEMD_MANAGER_PATH, SYSTEMD_MANAGER,
+                                                "StartTransientUnit");
     if (result >= 0)
         result = sd_bus_message_append(call, "ssa(sv)a(sa(sv))", name, "fail", 4, "Description", "s", description,
                                        "PIDs", "au", 1, (uint32_t)pid, "Delegate", "b", 1, "CollectMode", "s",
                                        "inactive-or-failed", 0);
     if (result >= 0)
-        result = sd_bus_call(bus, call, SYSTEMD_LIMIT_US, error, &reply);
-    const char *path;
-    if (result >= 0)
-        result = sd_bus_message_read(reply, "o", &path);
-    if (result >= 0)
-        text_copy(job->path, sizeof job->path, path);
+        result = systemd_job_call(bus, call, SYSTEMD_LIMIT_US, job, error);
     sd_bus_message_unref(call);
-    sd_bus_message_unref(reply);
     return result;
-}
-
-static int systemd_wait_job(sd_bus *bus, struct systemd_job *job)
-{
-    uint64_t end_us = systemd_now_us() + SYSTEMD_LIMIT_US;
-    while (!job->done) {
-        int result = sd_bus_process(bus, NULL);
-        if (result < 0)
-            return result;
-        if (result > 0)
-            continue;
-        uint64_t now_us = systemd_now_us();
-        if (now_us >= end_us)
-            return -ETIMEDOUT;
-        result = sd_bus_wait(bus, end_us - now_us);
-        if (result < 0 && result != -EINTR)
-            return result;
-    }
-    return job->failed ? -EPROTO : 0;
 }
 
 enum error_code systemd_start_user_scope(const char *name, pid_t pid, const char *description, struct error *err)
@@ -186,15 +130,13 @@ enum error_code systemd_start_user_scope(const char *name, pid_t pid, const char
     sd_bus_set_method_call_timeout(bus, SYSTEMD_LIMIT_US);
     struct systemd_job job = {.done = false};
     sd_bus_error error = SD_BUS_ERROR_NULL;
-    result = sd_bus_match_signal(bus, NULL, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-                                 "org.freedesktop.systemd1.Manager", "JobRemoved", systemd_job_removed, &job);
-    if (result >= 0)
-        result = sd_bus_call_method(bus, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-                                    "org.freedesktop.systemd1.Manager", "Subscribe", &error, NULL, "");
+    result = systemd_job_listen(bus, &job, &error);
     if (result >= 0)
         result = systemd_call_start(bus, name, pid, description, &job, &error);
     if (result >= 0)
-        result = systemd_wait_job(bus, &job);
+        result = systemd_job_wait(bus, &job, SYSTEMD_LIMIT_US);
+    if (result >= 0 && strcmp(job.result, "done") != 0)
+        result = -EPROTO;
     enum error_code code = ERROR_NONE;
     if (result == -ETIMEDOUT)
         code = error_set(err, ERROR_TIMEOUT, "systemd --user did not start %s within 2 s", name);

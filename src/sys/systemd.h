@@ -29,6 +29,3 @@ void systemd_notify_reloading(void); /* then systemd_notify_ready once the new r
  * where it gave none. Taken once; the variables are unset, the descriptors the caller's and close-on-exec.
  * ERROR_BAD_VALUE: a descriptor that is neither, or a second one of a kind: then all stay open, and the caller ends. */
 enum error_code systemd_take_sockets(int *ret_control, int *ret_register, struct error *err);
-
-/* True when this machine was booted by systemd. */
-bool systemd_is_booted(void);

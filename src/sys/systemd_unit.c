@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "sys/process.h"
 #include "sys/systemd.h"
+#include "sys/systemd_job.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -17,20 +18,10 @@
 #include <string.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 #include <unistd.h>
 
 static const uint64_t UNIT_LIMIT_US = 5000000;
-static const char unit_destination[] = "org.freedesktop.systemd1";
-static const char unit_manager_path[] = "/org/freedesktop/systemd1";
-static const char unit_manager[] = "org.freedesktop.systemd1.Manager";
 static const char unit_service[] = "org.freedesktop.systemd1.Service";
-
-struct systemd_unit_job {
-    char path[256]; /* "" until the answer came */
-    char result[32];
-    bool done;
-};
 
 bool systemd_unit_has_bus(bool user)
 {
@@ -161,25 +152,11 @@ static int systemd_unit_add_properties(sd_bus_message *call, const struct launch
 
 /* ---- the job ---- */
 
-static int systemd_unit_job_removed(sd_bus_message *message, void *userdata, sd_bus_error *error)
-{
-    (void)error;
-    struct systemd_unit_job *job = userdata;
-    uint32_t id;
-    const char *path, *unit, *result;
-    if (sd_bus_message_read(message, "uoss", &id, &path, &unit, &result) < 0 || strcmp(path, job->path) != 0)
-        return 0;
-    job->done = true;
-    text_copy(job->result, sizeof job->result, result);
-    return 0;
-}
-
 static int systemd_unit_call_start(sd_bus *bus, const struct launch_request *request, const char *unit,
-                                   struct systemd_unit_job *job, sd_bus_error *error)
+                                   struct systemd_job *job, sd_bus_error *error)
 {
-    sd_bus_message *call = NULL, *reply = NULL;
-    const char *path;
-    int result = sd_bus_message_new_method_call(bus, &call, unit_destination, unit_manager_path, unit_manager,
+    sd_bus_message *call = NULL;
+    int result = sd_bus_message_new_method_call(bus, &call, SYSTEMD_DESTINATION, SYSTEMD_MANAGER_PATH, SYSTEMD_MANAGER,
                                                 "StartTransientUnit");
     if (result >= 0)
         result = sd_bus_message_append(call, "ss", unit, "fail");
@@ -192,40 +169,9 @@ static int systemd_unit_call_start(sd_bus *bus, const struct launch_request *req
     if (result >= 0)
         result = sd_bus_message_append(call, "a(sa(sv))", 0);
     if (result >= 0)
-        result = sd_bus_call(bus, call, UNIT_LIMIT_US, error, &reply);
-    if (result >= 0)
-        result = sd_bus_message_read(reply, "o", &path);
-    if (result >= 0)
-        text_copy(job->path, sizeof job->path, path);
+        result = systemd_job_call(bus, call, UNIT_LIMIT_US, job, error);
     sd_bus_message_unref(call);
-    sd_bus_message_unref(reply);
     return result;
-}
-
-static uint64_t systemd_unit_now_us(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
-static int systemd_unit_wait(sd_bus *bus, const struct systemd_unit_job *job)
-{
-    uint64_t end_us = systemd_unit_now_us() + UNIT_LIMIT_US;
-    while (!job->done) {
-        int result = sd_bus_process(bus, NULL);
-        if (result < 0)
-            return result;
-        if (result > 0)
-            continue;
-        uint64_t now_us = systemd_unit_now_us();
-        if (now_us >= end_us)
-            return -ETIMEDOUT;
-        result = sd_bus_wait(bus, end_us - now_us);
-        if (result < 0 && result != -EINTR)
-            return result;
-    }
-    return 0;
 }
 
 /* ---- what was started ---- */
@@ -233,8 +179,9 @@ static int systemd_unit_wait(sd_bus *bus, const struct systemd_unit_job *job)
 static uint32_t systemd_unit_pid(sd_bus *bus, const char *path)
 {
     uint32_t pid = 0;
-    return sd_bus_get_property_trivial(bus, unit_destination, path, unit_service, "MainPID", NULL, 'u', &pid) < 0 ? 0
-                                                                                                                  : pid;
+    return sd_bus_get_property_trivial(bus, SYSTEMD_DESTINATION, path, unit_service, "MainPID", NULL, 'u', &pid) < 0
+               ? 0
+               : pid;
 }
 
 /* The pid is asked for once more when its pidfd is held: then it is that of the unit. */
@@ -251,7 +198,7 @@ static void systemd_unit_read(sd_bus *bus, const char *path, struct launch_resul
     if (result->pidfd >= 0)
         result->pid = (pid_t)pid;
     result->cgroup[0] = '\0';
-    if (sd_bus_get_property_string(bus, unit_destination, path, unit_service, "ControlGroup", NULL, &cgroup) >= 0 &&
+    if (sd_bus_get_property_string(bus, SYSTEMD_DESTINATION, path, unit_service, "ControlGroup", NULL, &cgroup) >= 0 &&
         strlen(cgroup) < sizeof result->cgroup)
         text_copy(result->cgroup, sizeof result->cgroup, cgroup);
     free(cgroup);
@@ -259,12 +206,12 @@ static void systemd_unit_read(sd_bus *bus, const char *path, struct launch_resul
 
 /* Why the job failed: "exit-code, status 217" says more than "failed". */
 static enum error_code systemd_unit_failed(sd_bus *bus, const char *path, const char *unit,
-                                           const struct systemd_unit_job *job, struct error *err)
+                                           const struct systemd_job *job, struct error *err)
 {
     char *why = NULL;
     int32_t status = 0;
-    sd_bus_get_property_string(bus, unit_destination, path, unit_service, "Result", NULL, &why);
-    sd_bus_get_property_trivial(bus, unit_destination, path, unit_service, "ExecMainStatus", NULL, 'i', &status);
+    sd_bus_get_property_string(bus, SYSTEMD_DESTINATION, path, unit_service, "Result", NULL, &why);
+    sd_bus_get_property_trivial(bus, SYSTEMD_DESTINATION, path, unit_service, "ExecMainStatus", NULL, 'i', &status);
     enum error_code code =
         error_set(err, ERROR_SYSTEM, "systemd did not start %s: %s (%s, status %d); journalctl -u %s says more%s", unit,
                   job->result, why ? why : "?", (int)status, unit,
@@ -274,22 +221,18 @@ static enum error_code systemd_unit_failed(sd_bus *bus, const char *path, const 
 }
 
 static int systemd_unit_begin(sd_bus *bus, const struct launch_request *request, const char *unit,
-                              struct systemd_unit_job *job, sd_bus_error *error)
+                              struct systemd_job *job, sd_bus_error *error)
 {
-    int result = sd_bus_match_signal(bus, NULL, unit_destination, unit_manager_path, unit_manager, "JobRemoved",
-                                     systemd_unit_job_removed, job);
-    if (result >= 0)
-        result =
-            sd_bus_call_method(bus, unit_destination, unit_manager_path, unit_manager, "Subscribe", error, NULL, "");
+    int result = systemd_job_listen(bus, job, error);
     if (result >= 0)
         result = systemd_unit_call_start(bus, request, unit, job, error);
-    return result >= 0 ? systemd_unit_wait(bus, job) : result;
+    return result >= 0 ? systemd_job_wait(bus, job, UNIT_LIMIT_US) : result;
 }
 
 static enum error_code systemd_unit_run(sd_bus *bus, const struct launch_request *request, struct launch_result *result,
                                         struct error *err)
 {
-    struct systemd_unit_job job = {.done = false};
+    struct systemd_job job = {.done = false};
     sd_bus_error error = SD_BUS_ERROR_NULL;
     char *path = NULL;
     enum error_code code = ERROR_NONE;
@@ -297,8 +240,8 @@ static enum error_code systemd_unit_run(sd_bus *bus, const struct launch_request
     if (failure >= 0)
         failure = sd_bus_path_encode("/org/freedesktop/systemd1/unit", result->unit, &path);
     if (failure == -ETIMEDOUT && job.path[0] != '\0') {
-        sd_bus_call_method(bus, unit_destination, unit_manager_path, unit_manager, "StopUnit", NULL, NULL, "ss",
-                           result->unit, "replace");
+        sd_bus_call_method(bus, SYSTEMD_DESTINATION, SYSTEMD_MANAGER_PATH, SYSTEMD_MANAGER, "StopUnit", NULL, NULL,
+                           "ss", result->unit, "replace");
         code =
             error_set(err, ERROR_TIMEOUT, "systemd did not start %s within 5 s; it was told to stop it", result->unit);
     } else if (failure < 0) {
