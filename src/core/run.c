@@ -313,7 +313,7 @@ int run_exit_status(const struct run *run)
         return run->exit_code;
     if (run->outcome == RUN_OUTCOME_SERVER_EXITED && run->signal >= 0)
         return 128 + run->signal;
-    return outcomes[run->outcome].status;
+    return run_outcome_status(run->outcome);
 }
 
 const char *run_state_name(enum run_state state)
@@ -332,6 +332,11 @@ enum run_state run_state_from_name(const char *name)
 const char *run_outcome_name(enum run_outcome outcome)
 {
     return outcomes[outcome].name;
+}
+
+int run_outcome_status(enum run_outcome outcome)
+{
+    return outcomes[outcome].status;
 }
 
 const char *run_note_name(enum run_note note)

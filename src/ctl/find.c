@@ -7,21 +7,17 @@
 #include "base/text.h"
 #include "ctl/find_folder.h"
 #include "ctl/find_places.h"
+#include "ctl/show.h"
+#include "sys/run_json.h"
 
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char *state_of(const struct json *run)
-{
-    const char *text = "";
-    return json_optional_string(run, "state", "", &text, NULL) == ERROR_NONE ? text : "";
-}
-
 bool find_is_live(const struct json *run)
 {
-    return strcmp(state_of(run), "ended") != 0;
+    return strcmp(show_member(run, "state"), "ended") != 0;
 }
 
 /* ---- kldumpd ---- */
@@ -316,13 +312,9 @@ static enum error_code status_of_dead(const struct find *find, struct json **ret
     if (code != ERROR_NONE)
         return error_prefix(err, "record of run %s", find->name);
     struct json *copy = json_copy(run);
-    if (strcmp(state_of(run), "ended") != 0) {
-        char *message = memory_format("the guard was killed while the run was %s", state_of(run));
-        json_set_string(copy, "state", "ended");
-        json_set_string(copy, "outcome", "guard-lost");
-        json_set_u64(copy, "exit_status", STATUS_LOST);
-        json_set_null(copy, "exp");
-        json_set_string(copy, "message", message);
+    if (find_is_live(run)) {
+        char *message = memory_format("the guard was killed while the run was %s", show_member(run, "state"));
+        run_json_end(copy, RUN_OUTCOME_GUARD_LOST, message);
         free(message);
     }
     *ret_run = copy;

@@ -3,29 +3,24 @@
 #include "ctl/find.h"
 #include "ctl/find_folder.h"
 #include "ctl/find_places.h"
+#include "ctl/show.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const char *text_of(const struct json *run, const char *key)
-{
-    const char *text = "";
-    return json_optional_string(run, key, "", &text, NULL) == ERROR_NONE ? text : "";
-}
 
 static bool same_user(const struct json *a, const struct json *b)
 {
     uint64_t x = 0, y = 0;
     if (json_get_u64(a, "uid", &x, NULL) == ERROR_NONE && json_get_u64(b, "uid", &y, NULL) == ERROR_NONE)
         return x == y;
-    return strcmp(text_of(a, "owner"), text_of(b, "owner")) == 0;
+    return strcmp(show_member(a, "owner"), show_member(b, "owner")) == 0;
 }
 
 /* A run that cannot be read well has no time of its start. */
 static bool same_start(const struct json *a, const struct json *b)
 {
-    const char *x = text_of(a, "started_at"), *y = text_of(b, "started_at");
+    const char *x = show_member(a, "started_at"), *y = show_member(b, "started_at");
     return *x == '\0' || *y == '\0' || strcmp(x, y) == 0;
 }
 
@@ -33,7 +28,7 @@ static bool is_known(const struct find_list *list, const struct json *run)
 {
     for (size_t i = 0; i < list->count; i++) {
         const struct json *other = list->seen[i].run;
-        if (strcmp(text_of(other, "name"), text_of(run, "name")) == 0 && same_user(other, run) &&
+        if (strcmp(show_member(other, "name"), show_member(run, "name")) == 0 && same_user(other, run) &&
             same_start(other, run))
             return true;
     }
@@ -134,8 +129,8 @@ static int compare(const void *a, const void *b)
     bool x_lives = find_is_live(x->run), y_lives = find_is_live(y->run);
     if (x_lives != y_lives)
         return x_lives ? -1 : 1;
-    int order = strcmp(text_of(x->run, "name"), text_of(y->run, "name"));
-    return order != 0 ? order : strcmp(text_of(x->run, "owner"), text_of(y->run, "owner"));
+    int order = strcmp(show_member(x->run, "name"), show_member(y->run, "name"));
+    return order != 0 ? order : strcmp(show_member(x->run, "owner"), show_member(y->run, "owner"));
 }
 
 enum error_code find_all(struct find_list *ret_list, struct error *err)

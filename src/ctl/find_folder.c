@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "sys/file.h"
+#include "sys/run_json.h"
 #include "sys/runtime.h"
 
 #include <dirent.h>
@@ -86,11 +87,7 @@ static void ask_killer(const char *folder, const char *name, struct json *record
         strcmp(end, "backstop") == 0 && json_get_u64(owned, "pid", &pid, NULL) == ERROR_NONE &&
         json_get_u64(record, "run.guard_pid", &guard_pid, NULL) == ERROR_NONE && pid == guard_pid) {
         struct json *run = json_copy(json_member(record, "run"));
-        json_set_string(run, "state", "ended");
-        json_set_string(run, "outcome", "floor");
-        json_set_u64(run, "exit_status", STATUS_FLOOR);
-        json_set_null(run, "exp");
-        json_set_string(run, "message", "killed by kldumpd at the floor: its guard had not acted");
+        run_json_end_backstop(run);
         json_set_child(record, "run", run);
     }
     json_free(owned);

@@ -12,6 +12,7 @@
 #include "loop/clock.h"
 #include "loop/daemon_private.h"
 #include "sys/file_below.h"
+#include "sys/run_json.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -163,15 +164,12 @@ static void mark_lost(const struct daemon *daemon, const char *name, struct json
     if (run_state_from_name(state) == RUN_ENDED)
         return;
     const struct daemon_owned *owned = daemon_keep_find(daemon, name);
-    bool ours = owned != NULL && strcmp(owned->end, DAEMON_END_BACKSTOP) == 0;
-    json_set_string(run, "state", run_state_name(RUN_ENDED));
-    json_set_string(run, "outcome", run_outcome_name(ours ? RUN_OUTCOME_FLOOR : RUN_OUTCOME_GUARD_LOST));
-    json_set_u64(run, "exit_status", ours ? STATUS_FLOOR : STATUS_LOST);
+    if (owned != NULL && strcmp(owned->end, DAEMON_END_BACKSTOP) == 0)
+        run_json_end_backstop(run);
+    else
+        run_json_end(run, RUN_OUTCOME_GUARD_LOST,
+                     "the guard was lost without a last word; its keeper kills the run then");
     json_set_null(run, "pid");
-    json_set_null(run, "exp");
-    json_set_string(run, "message",
-                    ours ? "killed by kldumpd at the floor: its guard had not acted"
-                         : "the guard was lost without a last word; its keeper kills the run then");
 }
 
 static enum error_code parse_record(const struct buffer *text, const char *name, struct json **ret_record,

@@ -21,6 +21,7 @@ libsys_a_SOURCES = \
     src/sys/listener.c src/sys/listener.h \
     src/sys/passing.c src/sys/passing.h \
     src/sys/process.c src/sys/process.h \
+    src/sys/run_json.c src/sys/run_json.h \
     src/sys/runtime.c src/sys/runtime.h \
     src/sys/shared_memory.c src/sys/shared_memory.h \
     src/sys/sibling.c src/sys/sibling.h \
