@@ -17,13 +17,13 @@
 #include "loop/registry.h"
 #include "sys/admin.h"
 #include "sys/launch.h"
+#include "sys/process.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -64,9 +64,10 @@ static enum error_code kill_run(const struct daemon *daemon, const struct regist
         if (launch_kill(owned->launched, err) == ERROR_NONE)
             return ERROR_NONE;
     }
-    if (syscall(SYS_pidfd_send_signal, entry->pidfd, SIGKILL, NULL, 0) == 0 || errno == ESRCH)
+    int system = process_signal_open(entry->pidfd, SIGKILL);
+    if (system == 0 || system == ESRCH)
         return ERROR_NONE;
-    return error_set_errno(err, ERROR_SYSTEM, errno, "its guard, pid %d", (int)entry->pid);
+    return error_set_errno(err, ERROR_SYSTEM, system, "its guard, pid %d", (int)entry->pid);
 }
 
 static void end_run(struct disk *disk, const struct registry_entry *entry, const struct daemon_backstop_state *state)

@@ -18,6 +18,7 @@
 #include "loop/daemon_private.h"
 #include "sys/cgroup_run.h"
 #include "sys/launch.h"
+#include "sys/process.h"
 #include "sys/sibling.h"
 
 #include <errno.h>
@@ -26,7 +27,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,7 +199,7 @@ static void on_timer(uv_timer_t *timer)
         fail_silent(start);
         return;
     }
-    syscall(SYS_pidfd_send_signal, start->result.pidfd, SIGKILL, NULL, 0);
+    process_signal_open(start->result.pidfd, SIGKILL);
     error_set(&err, ERROR_INTERNAL, "kldump-run did not get as far as starting the server within %d s; it was killed",
               LINE_MS / 1000);
     fail(start, &err);

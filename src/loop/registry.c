@@ -15,7 +15,7 @@
 #include "json/json.h"
 #include "loop/registry_private.h"
 #include "sys/passing.h"
-#include "sys/process.h"
+#include "sys/socket_peer.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -281,14 +281,13 @@ static void on_silent(uv_timer_t *timer)
 
 static enum error_code admit(struct registry *registry, int fd, struct registry_entry *entry, struct error *err)
 {
-    gid_t gid, *groups = NULL;
-    size_t count = 0;
-    enum error_code code = registry_peer_identify(fd, entry, &gid, &groups, &count, err);
+    struct socket_peer peer = {0};
+    enum error_code code = registry_peer_identify(fd, entry, &peer, err);
     if (code == ERROR_NONE && registry->options.admit != NULL)
-        code = registry->options.admit(entry->uid, gid, groups, count, registry->options.user, err);
+        code = registry->options.admit(peer.uid, peer.gid, peer.groups, peer.group_count, registry->options.user, err);
     else if (code == ERROR_NONE && entry->uid != geteuid() && entry->uid != 0)
         code = error_set(err, ERROR_FORBIDDEN, "this kldumpd is user %u's alone", (unsigned)geteuid());
-    free(groups);
+    socket_peer_fini(&peer);
     if (code != ERROR_NONE)
         return code;
     if (registry->count >= REGISTRY_TOTAL)

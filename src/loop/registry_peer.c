@@ -1,48 +1,20 @@
 /* Who has connected. The numbers are of the moment of connect(2). A pid may be anybody's by the time that it is looked
  * at, if whoever connected is gone and left the connection to another process; so the process that the pidfd holds must
  * run for the same user, which that user could end himself. */
-#include "base/memory.h"
-#include "base/number.h"
 #include "loop/registry_private.h"
 #include "sys/process.h"
+#include "sys/socket_peer.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-enum { STATUS_MAX_BYTES = 4096, GROUPS_MAX = 65536 };
-
-/* Its real uid. False: there is no such process. */
-static bool read_uid(pid_t pid, uid_t *ret_uid)
-{
-    char path[64], text[STATUS_MAX_BYTES + 1];
-    uint64_t uid;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t length = fd >= 0 ? read(fd, text, STATUS_MAX_BYTES) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    const char *line = strstr(text, "\nUid:\t"); /* a line end in its name is shown as \n */
-    if (line == NULL || number_scan(line + 6, strlen(line + 6), &uid) == 0)
-        return false;
-    *ret_uid = (uid_t)uid;
-    return true;
-}
+enum { GROUPS_MAX = 65536 };
 
 static enum error_code hold(struct registry_entry *entry, struct error *err)
 {
-    uid_t uid;
+    uid_t uid, effective;
     int pidfd = entry->pid > 0 ? process_open(entry->pid) : -1;
-    bool same = pidfd >= 0 && read_uid(entry->pid, &uid) && uid == entry->uid &&
-                syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) == 0; /* last: so the uid was that one's */
+    bool same = pidfd >= 0 && process_read_users(entry->pid, &uid, &effective) && uid == entry->uid &&
+                process_signal_open(pidfd, 0) == 0; /* last: so the uid was that one's */
     if (same) {
         entry->pidfd = pidfd;
         return ERROR_NONE;
@@ -55,34 +27,19 @@ static enum error_code hold(struct registry_entry *entry, struct error *err)
                      (int)entry->pid, (unsigned)entry->uid);
 }
 
-static gid_t *read_groups(int fd, size_t *ret_count)
+enum error_code registry_peer_identify(int fd, struct registry_entry *entry, struct socket_peer *ret_peer,
+                                       struct error *err)
 {
-    socklen_t size = 64 * sizeof(gid_t);
-    gid_t *groups = memory_new(size);
-    while (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) != 0) {
-        if (errno != ERANGE || size > GROUPS_MAX * sizeof(gid_t)) {
-            size = 0;
-            break;
-        }
-        groups = memory_resize(groups, 1, size);
-    }
-    *ret_count = size / sizeof(gid_t);
-    return groups;
-}
-
-enum error_code registry_peer_identify(int fd, struct registry_entry *entry, gid_t *ret_gid, gid_t **ret_groups,
-                                       size_t *ret_count, struct error *err)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "who has connected");
-    entry->uid = peer.uid;
-    entry->pid = peer.pid;
-    enum error_code code = hold(entry, err);
+    struct socket_peer peer;
+    enum error_code code = socket_peer_read(fd, GROUPS_MAX, &peer, err);
     if (code != ERROR_NONE)
         return code;
-    *ret_groups = read_groups(fd, ret_count);
-    *ret_gid = peer.gid;
-    return ERROR_NONE;
+    entry->uid = peer.uid;
+    entry->pid = peer.pid;
+    code = hold(entry, err);
+    if (code == ERROR_NONE)
+        *ret_peer = peer;
+    else
+        socket_peer_fini(&peer);
+    return code;
 }

@@ -51,7 +51,8 @@ enum error_code registry_packet_descriptors(const int *descriptors, size_t count
                                             struct error *err);
 void registry_packet_send(int fd, const struct json *answer);
 
-/* registry_peer.c: who is at the other end, as the kernel says: fills uid, pid and pidfd. `ret_groups`: the
- * supplementary ones; the caller frees. On failure pidfd is -1. */
-enum error_code registry_peer_identify(int fd, struct registry_entry *entry, gid_t *ret_gid, gid_t **ret_groups,
-                                       size_t *ret_count, struct error *err);
+/* registry_peer.c: who is at the other end, as the kernel says: fills uid, pid and pidfd. The caller frees *ret_peer.
+ * On failure pidfd is -1. */
+struct socket_peer;
+enum error_code registry_peer_identify(int fd, struct registry_entry *entry, struct socket_peer *ret_peer,
+                                       struct error *err);

@@ -5,6 +5,7 @@
 #include "sys/environment.h"
 #include "sys/kill_tree.h"
 #include "sys/sibling.h"
+#include "sys/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -236,7 +237,7 @@ enum error_code keeper_send(const struct keeper *keeper, enum keeper_kind kind, 
     bool sent = send(keeper->channel_fd, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof message;
     int system = errno;
     if (kind == KEEPER_KILL && keeper->pid_fd >= 0) /* a stopped one would not notice */
-        syscall(SYS_pidfd_send_signal, keeper->pid_fd, SIGCONT, NULL, 0);
+        process_signal_open(keeper->pid_fd, SIGCONT);
     if (sent)
         return ERROR_NONE;
     if (system == EAGAIN || system == EWOULDBLOCK || system == ENOBUFS)
@@ -291,7 +292,7 @@ bool keeper_fini(struct keeper *keeper, int limit_ms)
     keeper_close(&keeper->channel_fd);
     if (keeper->pid > 0) {
         if (keeper->pid_fd >= 0) /* a stopped one would not notice */
-            syscall(SYS_pidfd_send_signal, keeper->pid_fd, SIGCONT, NULL, 0);
+            process_signal_open(keeper->pid_fd, SIGCONT);
         ended = keeper_has_ended(keeper, limit_ms);
         if (ended)
             while (waitpid(keeper->pid, NULL, 0) < 0 && errno == EINTR)

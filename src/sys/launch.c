@@ -83,10 +83,8 @@ static bool launch_read_proc(pid_t pid, const char *file, char *text, size_t siz
 /* The effective user, which SO_PEERCRED tells too. */
 static bool launch_has_user(pid_t pid, uid_t uid)
 {
-    char text[4096];
-    const char *line = launch_read_proc(pid, "status", text, sizeof text) ? strstr(text, "\nUid:") : NULL;
-    unsigned real, effective;
-    return line != NULL && sscanf(line, "\nUid: %u %u", &real, &effective) == 2 && effective == uid;
+    uid_t real, effective;
+    return process_read_users(pid, &real, &effective) && effective == uid;
 }
 
 /* "unlimited" or a number; the end of it, or NULL. */

@@ -207,6 +207,20 @@ bool process_has_ancestor(pid_t pid, const char *comm)
     return false;
 }
 
+bool process_read_users(pid_t pid, uid_t *ret_real, uid_t *ret_effective)
+{
+    char text[4096];
+    ssize_t length = process_read_file(pid, "status", text, sizeof text - 1);
+    text[length > 0 ? length : 0] = '\0';
+    const char *line = strstr(text, "\nUid:"); /* a line end in its name is shown as \n */
+    unsigned real, effective;
+    if (line == NULL || sscanf(line, "\nUid: %u %u", &real, &effective) != 2)
+        return false;
+    *ret_real = real;
+    *ret_effective = effective;
+    return true;
+}
+
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN])
 {
     ssize_t length = process_read_file(pid, "wchan", ret_wchan, PROCESS_WCHAN - 1);
@@ -220,6 +234,11 @@ int process_open(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+int process_signal_open(int pidfd, int signal)
+{
+    return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0 ? 0 : errno;
+}
+
 int process_signal(const struct process *process, int signal)
 {
     int fd = process_open(process->pid);
@@ -228,7 +247,7 @@ int process_signal(const struct process *process, int signal)
     struct process now;
     int result = ESRCH;
     if (process_read(process->pid, &now) && now.start_ticks == process->start_ticks)
-        result = syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0) == 0 ? 0 : errno;
+        result = process_signal_open(fd, signal);
     close(fd);
     return result;
 }

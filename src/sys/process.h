@@ -49,6 +49,9 @@ bool process_is_in_cgroup(pid_t pid, const char *name);
 /* True when its parent, or a parent of that and so on, has this name. */
 bool process_has_ancestor(pid_t pid, const char *comm);
 
+/* Its real and effective user. False: there is no such process, or it cannot be seen. */
+bool process_read_users(pid_t pid, uid_t *ret_real, uid_t *ret_effective);
+
 /* The kernel function in which it sleeps, "" when it does not sleep or this is hidden. */
 void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN]);
 
@@ -58,6 +61,9 @@ void process_hurry(void);
 
 /* pidfd_open(2): the descriptor is close-on-exec; -1 with errno. */
 int process_open(pid_t pid);
+
+/* Sends to the process that a pidfd holds; signal 0 only asks whether it is there. 0, or an errno value. */
+int process_signal_open(int pidfd, int signal);
 
 /* Sends by pidfd, so only to the very process (pid and start time) that was seen. 0, or an errno value; ESRCH when that
  * one is gone. */

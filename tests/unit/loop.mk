@@ -1,6 +1,6 @@
 # Real loops; each test ends with uv_loop_close() == 0.
 loop_test_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(CMOCKA_CFLAGS)
-loop_test_LDADD = libloop.a libcore.a libjson.a libbase.a $(UV_LIBS) $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+loop_test_LDADD = libloop.a libsys.a libcore.a libjson.a libbase.a $(UV_LIBS) $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
 
 check_PROGRAMS += tests/unit/test_loop_control
 TESTS += tests/unit/test_loop_control
@@ -30,7 +30,7 @@ check_PROGRAMS += tests/unit/test_loop_watcher
 TESTS += tests/unit/test_loop_watcher
 tests_unit_test_loop_watcher_SOURCES = tests/unit/test_loop_watcher.c tests/unit/loop_helper.h
 tests_unit_test_loop_watcher_CPPFLAGS = $(loop_test_CPPFLAGS)
-tests_unit_test_loop_watcher_LDADD = libloop.a libsys.a $(loop_test_LDADD)
+tests_unit_test_loop_watcher_LDADD = $(loop_test_LDADD)
 
 check_PROGRAMS += tests/unit/test_loop_survey
 TESTS += tests/unit/test_loop_survey
@@ -68,4 +68,4 @@ check_PROGRAMS += tests/unit/test_loop_registry
 TESTS += tests/unit/test_loop_registry
 tests_unit_test_loop_registry_SOURCES = tests/unit/test_loop_registry.c tests/unit/loop_helper.h
 tests_unit_test_loop_registry_CPPFLAGS = $(loop_test_CPPFLAGS)
-tests_unit_test_loop_registry_LDADD = libloop.a libsys.a $(loop_test_LDADD)
+tests_unit_test_loop_registry_LDADD = $(loop_test_LDADD)
