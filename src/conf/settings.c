@@ -130,14 +130,12 @@ static enum error_code take(enum settings_id id, const char *origin, const char 
         }
         break;
     case SETTINGS_TYPE_SIZE_OR_PERCENT:
-        code = settings_check_size(origin, text, row->type == SETTINGS_TYPE_SIZE_OR_PERCENT, row->least, row->most,
-                                   &size, err);
+        code = settings_check_size(origin, text, true, row->least, row->most, &size, err);
         if (code == ERROR_NONE)
             *(struct size *)field = size;
         break;
     case SETTINGS_TYPE_SIZE:
-        code = settings_check_size(origin, text, row->type == SETTINGS_TYPE_SIZE_OR_PERCENT, row->least, row->most,
-                                   &size, err);
+        code = settings_check_size(origin, text, false, row->least, row->most, &size, err);
         if (code == ERROR_NONE)
             *(uint64_t *)field = size.value;
         break;

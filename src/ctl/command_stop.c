@@ -29,19 +29,24 @@ static uint64_t last_event(struct find *find)
     return next;
 }
 
+/* Orders the end; ERROR_NONE too where it ended in this moment. */
+static enum error_code ask(struct find *one, bool now, struct error *err)
+{
+    struct json *answer = NULL, *parameters = json_object();
+    json_set_bool(parameters, "now", now);
+    enum error_code code = find_call(one, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
+    json_free(answer);
+    return code == ERROR_UNREACHABLE ? find_again(one, CLIENT_PATIENCE_MS, err) : code;
+}
+
 static enum error_code stop(struct find *find, bool now, struct json **ret_run, struct error *err)
 {
     if (find->client == NULL) /* over already: what was asked for is so */
         return find_status(find, ret_run, err);
-    struct json *answer = NULL, *parameters = json_object();
     struct follow follow = {.find = find, .is_reached = never, .show = follow_may_show()};
     if (follow.show)
         follow.after = last_event(find);
-    json_set_bool(parameters, "now", now);
-    enum error_code code = find_call(find, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
-    json_free(answer);
-    if (code == ERROR_UNREACHABLE) /* it ended in this moment */
-        code = find_again(find, CLIENT_PATIENCE_MS, err);
+    enum error_code code = ask(find, now, err);
     return code == ERROR_NONE ? follow_run(&follow, ret_run, err) : code;
 }
 
@@ -118,15 +123,6 @@ static bool is_ours(const struct json *run)
 {
     uint64_t uid = 0;
     return !show_number(run, "uid", &uid) || uid == geteuid();
-}
-
-static enum error_code ask(struct find *one, bool now, struct error *err)
-{
-    struct json *answer = NULL, *parameters = json_object();
-    json_set_bool(parameters, "now", now);
-    enum error_code code = find_call(one, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
-    json_free(answer);
-    return code == ERROR_UNREACHABLE ? find_again(one, CLIENT_PATIENCE_MS, err) : code;
 }
 
 /* Orders the end of every live run of the list; those that somebody else owns and does not let us end are left out.

@@ -15,6 +15,11 @@ uint64_t clock_now_ms(void)
     return clock_now_ns() / 1000000u;
 }
 
+struct timespec clock_timespec(uint64_t ns)
+{
+    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+}
+
 int64_t clock_wall_ms(void)
 {
     struct timespec now;

@@ -6,9 +6,13 @@
 #pragma once
 
 #include <stdint.h>
+#include <time.h>
 
 uint64_t clock_now_ns(void);
 uint64_t clock_now_ms(void);
+
+/* For calls that take one: a time of clock_now_ns, or a length. */
+struct timespec clock_timespec(uint64_t ns);
 
 /* Wall-clock time in milliseconds since 1970, for records only: it may jump. */
 int64_t clock_wall_ms(void);

@@ -130,8 +130,7 @@ static void publish(struct daemon_backstop_disk *disk, const struct task *task, 
 /* The mutex is held. */
 static void rest(struct daemon_backstop_disk *disk)
 {
-    struct timespec due = {.tv_sec = (time_t)(disk->due_ns / 1000000000u),
-                           .tv_nsec = (long)(disk->due_ns % 1000000000u)};
+    struct timespec due = clock_timespec(disk->due_ns);
     while (!disk->stop && !disk->changed && clock_now_ns() < disk->due_ns)
         pthread_cond_timedwait(&disk->work, &disk->mutex, &due);
 }

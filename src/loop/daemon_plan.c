@@ -145,13 +145,11 @@ static enum error_code make_folder(int runs_fd, const char *name, uid_t uid, gid
 
 static enum error_code open_runs(const struct daemon *daemon, int *ret_fd, struct error *err)
 {
-    char *path = memory_format("%s/runs", daemon->runtime);
-    int fd = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    enum error_code code = fd >= 0 ? ERROR_NONE : error_set_errno(err, ERROR_SYSTEM, errno, "%s", path);
-    free(path);
-    if (code == ERROR_NONE)
-        *ret_fd = fd;
-    return code;
+    int fd = daemon_runs_open_all(daemon);
+    if (fd < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "%s/runs", daemon->runtime);
+    *ret_fd = fd;
+    return ERROR_NONE;
 }
 
 /* ---- the plan ---- */

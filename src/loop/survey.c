@@ -69,18 +69,13 @@ static void drop_owner(struct survey *survey)
 
 /* ---- the thread ---- */
 
-static struct timespec at(uint64_t ns)
-{
-    return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-}
-
 /* The mutex is held. Returns when there is something to look at, or to stop for. */
 static void wait_for_work(struct survey *survey, uint64_t due_ns)
 {
     while (!survey->stop && survey->asked == survey->answered) {
         if (survey->open && clock_now_ns() >= due_ns)
             return;
-        struct timespec due = at(due_ns);
+        struct timespec due = clock_timespec(due_ns);
         if (survey->open)
             pthread_cond_timedwait(&survey->work, &survey->mutex, &due);
         else
@@ -259,7 +254,7 @@ void survey_ask(struct survey *survey)
 
 bool survey_wait(struct survey *survey, uint64_t limit_ms)
 {
-    struct timespec end = at(clock_now_ns() + limit_ms * 1000000);
+    struct timespec end = clock_timespec(clock_now_ns() + limit_ms * 1000000);
     int failure = 0;
     pthread_mutex_lock(&survey->mutex);
     while (failure == 0 && limit_ms > 0 && survey->answered != survey->asked)

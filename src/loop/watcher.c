@@ -198,7 +198,7 @@ static void sleep_until(struct watcher *watcher, uint64_t due_ns)
 {
     uint64_t now_ns = clock_now_ns();
     uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : 0;
-    struct timespec left = {.tv_sec = (time_t)(left_ns / 1000000000u), .tv_nsec = (long)(left_ns % 1000000000u)};
+    struct timespec left = clock_timespec(left_ns);
     struct pollfd descriptor = {.fd = watcher->wake, .events = POLLIN};
     if (ppoll(&descriptor, 1, &left, NULL) > 0) {
         uint64_t count;

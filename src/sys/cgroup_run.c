@@ -146,15 +146,6 @@ static bool cgroup_run_populated(int fd)
     return populated;
 }
 
-bool cgroup_run_is_populated(const char *path, uint64_t inode)
-{
-    int fd = cgroup_run_open(path, inode);
-    bool populated = fd >= 0 && cgroup_run_populated(fd);
-    if (fd >= 0)
-        close(fd);
-    return populated;
-}
-
 size_t cgroup_run_clear(void)
 {
     char own[4096], mount[4096];

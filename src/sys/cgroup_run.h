@@ -25,8 +25,5 @@ uint64_t cgroup_run_inode(const char *path);
  * a run (its last part begins with "kldump-run-"), or the kernel would not. Any thread. */
 bool cgroup_run_kill(const char *path, uint64_t inode);
 
-/* True while it, with that inode, holds a live process. */
-bool cgroup_run_is_populated(const char *path, uint64_t inode);
-
 /* Removes those beside our own place that hold no process: of ended runs. Returns how many are left. Any thread. */
 size_t cgroup_run_clear(void);
