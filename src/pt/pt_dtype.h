@@ -1,0 +1,30 @@
+/* Element types of tensors: pt_dtype.def with words around it. Pure; any thread. */
+#pragma once
+
+#include <stddef.h>
+
+enum pt_dtype {
+#define X(constant, name, bytes, kind, descr) PT_DTYPE_##constant,
+#include "pt/pt_dtype.def"
+#undef X
+    PT_DTYPE_COUNT
+};
+
+enum pt_dtype_kind {
+    PT_DTYPE_KIND_FLOAT,
+    PT_DTYPE_KIND_PACKED, /* two values a byte */
+    PT_DTYPE_KIND_COMPLEX,
+    PT_DTYPE_KIND_SIGNED,
+    PT_DTYPE_KIND_UNSIGNED,
+    PT_DTYPE_KIND_BOOL,
+    PT_DTYPE_KIND_BITS,
+};
+
+size_t pt_dtype_bytes(enum pt_dtype dtype);           /* of one element, never 0 */
+const char *pt_dtype_name(enum pt_dtype dtype);       /* "bfloat16" */
+enum pt_dtype_kind pt_dtype_kind(enum pt_dtype dtype);
+const char *pt_dtype_numpy(enum pt_dtype dtype);      /* "<f4"; NULL: numpy has none, .npy stores the bits as "<u2" or "|u1" */
+
+/* One element at `element` (any alignment, little endian) as a double, exactly where a double can hold it; of a complex
+ * number its real part, of a packed pair the first. NaN payloads are not kept. */
+double pt_dtype_value(enum pt_dtype dtype, const void *element);
