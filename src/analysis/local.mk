@@ -9,4 +9,6 @@ libanalysis_a_SOURCES = \
     src/analysis/audit_reasons.c src/analysis/audit_reasons.h src/analysis/audit_reasons.def \
     src/analysis/audit_signatures.c \
     src/analysis/audit_table.c src/analysis/audit_table.h \
-    src/analysis/audit_work.h
+    src/analysis/audit_work.h \
+    src/analysis/alignment.h src/analysis/diff.c src/analysis/diff.h src/analysis/diff_kinds.def src/analysis/diff_messages.def \
+    src/analysis/diff_proofs.def src/analysis/numbers.h src/analysis/segment.h src/analysis/side.h

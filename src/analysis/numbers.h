@@ -18,11 +18,11 @@ enum { NUMBERS_BUCKETS = 18 }; /* of the histogram: 0 (equal bits), +0/-0, 1, 2,
 
 struct numbers {
     uint64_t elements;
-    uint64_t unequal;      /* other bits and not one of the two classes below */
-    uint64_t signed_zeros; /* +0 against -0 */
-    uint64_t nan_payloads; /* both NaN, other bits */
+    uint64_t unequal;                                     /* other bits and not one of the two classes below */
+    uint64_t signed_zeros;                                /* +0 against -0 */
+    uint64_t nan_payloads;                                /* both NaN, other bits */
     uint64_t nan_against_number, infinite_against_finite; /* among `unequal`; left out of everything below */
-    uint64_t first_unequal; /* index in the array as counted from the first call; UINT64_MAX: none */
+    uint64_t first_unequal;  /* index in the array as counted from the first call; UINT64_MAX: none */
     double first_a, first_b; /* there */
     uint64_t first_bits_a, first_bits_b;
     uint64_t max_ulp;

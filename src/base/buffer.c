@@ -50,20 +50,25 @@ void buffer_text(struct buffer *buffer, const char *text)
     buffer_append(buffer, text, strlen(text));
 }
 
-void buffer_format(struct buffer *buffer, const char *format, ...)
+void buffer_format_list(struct buffer *buffer, const char *format, va_list arguments)
 {
-    va_list arguments;
-    va_start(arguments, format);
     va_list again;
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
     if (length > 0) {
         reserve(buffer, (size_t)length);
         vsnprintf(buffer->data + buffer->length, (size_t)length + 1, format, again);
         buffer->length += (size_t)length;
     }
     va_end(again);
+}
+
+void buffer_format(struct buffer *buffer, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_format_list(buffer, format, arguments);
+    va_end(arguments);
 }
 
 void buffer_consume(struct buffer *buffer, size_t count)

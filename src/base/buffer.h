@@ -16,6 +16,8 @@ void buffer_clear(struct buffer *buffer);
 void buffer_append(struct buffer *buffer, const void *data, size_t length);
 void buffer_text(struct buffer *buffer, const char *text);
 void buffer_format(struct buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void buffer_format_list(struct buffer *buffer, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 
 /* Drops `count` bytes at the front (count <= length). */
 void buffer_consume(struct buffer *buffer, size_t count);

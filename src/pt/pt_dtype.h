@@ -20,10 +20,11 @@ enum pt_dtype_kind {
     PT_DTYPE_KIND_BITS,
 };
 
-size_t pt_dtype_bytes(enum pt_dtype dtype);           /* of one element, never 0 */
-const char *pt_dtype_name(enum pt_dtype dtype);       /* "bfloat16" */
+size_t pt_dtype_bytes(enum pt_dtype dtype);     /* of one element, never 0 */
+const char *pt_dtype_name(enum pt_dtype dtype); /* "bfloat16" */
 enum pt_dtype_kind pt_dtype_kind(enum pt_dtype dtype);
-const char *pt_dtype_numpy(enum pt_dtype dtype);      /* "<f4"; NULL: numpy has none, .npy stores the bits as "<u2" or "|u1" */
+const char *pt_dtype_numpy(
+    enum pt_dtype dtype); /* "<f4"; NULL: numpy has none, .npy stores the bits as "<u2" or "|u1" */
 
 /* One element at `element` (any alignment, little endian) as a double, exactly where a double can hold it; of a complex
  * number its real part, of a packed pair the first. NaN payloads are not kept. */

@@ -2,11 +2,11 @@
  *
  * Happy path: pt_file_open on a small dump file costs openat, fstat and one pread; directory (pt_zip), pickle
  * (pt_pickle) and payload are then read from memory, without allocation after the first files of that size. A larger
- * payload is read on demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is read
- * is an error and never a signal; it is not mapped.
- * Failure: every error names file, byte position, what was found and expected. Nothing is executed: globals are looked
- * up in an allow-list and become labels; a value that depends on an unknown global is refused by name, one in `meta`
- * only leaves `opaque` set. What is relied upon: the public formats of zip, pickle and torch.save (torch 1.13 to 2.14).
+ * payload is read on demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is
+ * read is an error and never a signal; it is not mapped. Failure: every error names file, byte position, what was found
+ * and expected. Nothing is executed: globals are looked up in an allow-list and become labels; a value that depends on
+ * an unknown global is refused by name, one in `meta` only leaves `opaque` set. What is relied upon: the public formats
+ * of zip, pickle and torch.save (torch 1.13 to 2.14).
  *
  * A pt_file is used for many files, one after the other, by one thread. */
 #pragma once
@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 enum {
-    PT_FILE_RANK_MAX = 64,             /* dimensions */
-    PT_FILE_WINDOW = 1024 * 1024,      /* bytes of one pt_file_elements at most */
+    PT_FILE_RANK_MAX = 64,        /* dimensions */
+    PT_FILE_WINDOW = 1024 * 1024, /* bytes of one pt_file_elements at most */
 };
 
 enum pt_file_kind {
@@ -67,8 +67,8 @@ enum pt_file_problem {
     PT_FILE_GEOMETRY,    /* sizes, strides, storage that contradict each other */
 };
 
-/* Opens NAME in the folder (O_NOFOLLOW, regular files only) and reads `value` (or the bare object, `bare` then true) and
- * the description of its tensor. What was open before is closed. ERROR_FORMAT, ERROR_TOO_LARGE, ERROR_SYSTEM,
+/* Opens NAME in the folder (O_NOFOLLOW, regular files only) and reads `value` (or the bare object, `bare` then true)
+ * and the description of its tensor. What was open before is closed. ERROR_FORMAT, ERROR_TOO_LARGE, ERROR_SYSTEM,
  * ERROR_NOT_FOUND, ERROR_FORBIDDEN, ERROR_MEMORY; pt_file_problem() says the kind. */
 enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *name, struct error *err);
 enum pt_file_problem pt_file_problem(const struct pt_file *file);
@@ -76,9 +76,9 @@ enum pt_zip_problem pt_file_zip_problem(const struct pt_file *file);
 
 /* Of the file that is open. */
 enum pt_file_kind pt_file_kind(const struct pt_file *file);
-bool pt_file_bare(const struct pt_file *file);             /* no {"value":, "meta":} around it */
+bool pt_file_bare(const struct pt_file *file);                           /* no {"value":, "meta":} around it */
 const struct pt_file_tensor *pt_file_tensor(const struct pt_file *file); /* NULL: no tensor */
-uint64_t pt_file_size(const struct pt_file *file);          /* bytes */
+uint64_t pt_file_size(const struct pt_file *file);                       /* bytes */
 
 /* The strings of PT_FILE_TEXTS; ERROR_FORMAT where one has a NUL or is no UTF-8. */
 enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list, struct error *err);

@@ -8,9 +8,12 @@
 
 enum module_class {
     MODULE_CLASS_UNKNOWN,
-    MODULE_CLASS_TOKEN_WISE, /* each row alone, no sum over other tokens or ranks: norm, activation, linear layer, router */
-    MODULE_CLASS_REDUCES,    /* over tokens, experts or ranks: MoE combine, o_proj and down_proj with TP > 1 (all-reduce) */
-    MODULE_CLASS_STATE,      /* reads what earlier passes left: attention (KV cache), mamba, linear attention, conv1d, indexer */
+    MODULE_CLASS_TOKEN_WISE, /* each row alone, no sum over other tokens or ranks: norm, activation, linear layer,
+                                router */
+    MODULE_CLASS_REDUCES, /* over tokens, experts or ranks: MoE combine, o_proj and down_proj with TP > 1 (all-reduce)
+                           */
+    MODULE_CLASS_STATE,   /* reads what earlier passes left: attention (KV cache), mamba, linear attention, conv1d,
+                             indexer */
 };
 
 struct module_class_fact {

@@ -1,0 +1,165 @@
+/* The tables of a diff, and filling and freeing it. */
+#include "analysis/diff.h"
+
+#include "base/buffer.h"
+#include "base/memory.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *word, *sentence;
+} kinds[DIFF_KIND_COUNT] = {
+#define X(constant, word, sentence) {word, sentence},
+#include "analysis/diff_kinds.def"
+#undef X
+};
+
+static const struct {
+    const char *name, *claim;
+    bool fatal;
+} proofs[DIFF_PROOF_COUNT] = {
+#define X(id, fatal, claim) {#id, claim, fatal},
+#include "analysis/diff_proofs.def"
+#undef X
+};
+
+static const struct {
+    const char *name, *cause, *remedy;
+    bool fatal;
+} messages[DIFF_MESSAGE_COUNT] = {
+#define X(id, fatal, cause, remedy) {#id, cause, remedy, fatal},
+#include "analysis/diff_messages.def"
+#undef X
+};
+
+const char *diff_kind_word(enum diff_kind kind)
+{
+    return kinds[kind].word;
+}
+const char *diff_kind_sentence(enum diff_kind kind)
+{
+    return kinds[kind].sentence;
+}
+const char *diff_proof_claim(enum diff_proof_id id)
+{
+    return proofs[id].claim;
+}
+bool diff_proof_fatal(enum diff_proof_id id)
+{
+    return proofs[id].fatal;
+}
+const char *diff_proof_name(enum diff_proof_id id)
+{
+    return proofs[id].name;
+}
+const char *diff_message_name(enum diff_message_id id)
+{
+    return messages[id].name;
+}
+const char *diff_message_cause(enum diff_message_id id)
+{
+    return messages[id].cause;
+}
+const char *diff_message_remedy(enum diff_message_id id)
+{
+    return messages[id].remedy;
+}
+bool diff_message_fatal(enum diff_message_id id)
+{
+    return messages[id].fatal;
+}
+
+const char *diff_proof_state_word(enum diff_proof_state state)
+{
+    static const char *const words[] = {"unknown", "holds", "weak", "fails"};
+    return words[state];
+}
+
+const char *diff_confidence_word(enum diff_confidence confidence)
+{
+    static const char *const words[] = {"unproven", "likely", "proven"};
+    return words[confidence];
+}
+
+void diff_prove(struct diff *diff, enum diff_proof_id id, enum diff_proof_state state, const char *format, ...)
+{
+    struct buffer text;
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_init(&text);
+    buffer_format_list(&text, format, arguments);
+    va_end(arguments);
+    free(diff->proofs[id].evidence);
+    diff->proofs[id] = (struct diff_proof){.state = state, .evidence = buffer_steal(&text)};
+    buffer_fini(&text);
+}
+
+void diff_tell(struct diff *diff, enum diff_message_id id, const char *format, ...)
+{
+    struct buffer text;
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_init(&text);
+    buffer_format_list(&text, format, arguments);
+    va_end(arguments);
+    diff->messages = memory_resize(diff->messages, diff->message_count + 1, sizeof *diff->messages);
+    diff->messages[diff->message_count++] = (struct diff_message){.id = id, .evidence = buffer_steal(&text)};
+    buffer_fini(&text);
+}
+
+enum status diff_status(const struct diff *diff)
+{
+    if (!diff->usable)
+        return STATUS_INCOMPLETE;
+    if (diff->refused_needed)
+        return STATUS_REFUSED_FILE;
+    if (!diff->proven)
+        return STATUS_UNPROVEN;
+    return diff->verdict.kind == DIFF_KIND_NONE ? STATUS_DONE : STATUS_NO;
+}
+
+static void free_texts(char **texts)
+{
+    for (char **text = texts; text != NULL && *text != NULL; text++)
+        free(*text);
+    free(texts);
+}
+
+static void free_observations(struct diff *diff)
+{
+    for (size_t i = 0; i < diff->observation_count; i++) {
+        free(diff->observations[i].name);
+        free(diff->observations[i].note);
+        free(diff->observations[i].marks);
+    }
+    free(diff->observations);
+    for (size_t i = 0; i < diff->call_count; i++) {
+        free(diff->calls[i].module);
+        free(diff->calls[i].name);
+    }
+    free(diff->calls);
+}
+
+void diff_fini(struct diff *diff)
+{
+    free(diff->a_path);
+    free(diff->b_path);
+    for (size_t i = 0; i < DIFF_PROOF_COUNT; i++)
+        free(diff->proofs[i].evidence);
+    for (size_t i = 0; i < diff->message_count; i++)
+        free(diff->messages[i].evidence);
+    free(diff->messages);
+    for (size_t i = 0; i < diff->request_count; i++) {
+        free(diff->requests[i].a_rid);
+        free(diff->requests[i].b_rid);
+    }
+    free(diff->requests);
+    free(diff->pairs);
+    free_observations(diff);
+    free(diff->verdict.reading);
+    free(diff->verdict.what);
+    free_texts(diff->verdict.blind);
+    free_texts(diff->refused);
+    *diff = (struct diff){0};
+}
