@@ -47,8 +47,10 @@ const struct command command_list = {
             "  kldumpctl list --json\n"
             "\n"
             "TO-FLOOR is the time until the floor at the present rate, AGE how long a run has run, or\n"
-            "how long ago it ended; - is what is not known. Where the terminal is narrow, columns are\n"
-            "left out. Runs that have ended are listed until their name is used again.\n"
+            "how long ago it ended; - is what is not known. Of \"armed (5min old)\" nothing was heard for\n"
+            "5 minutes; with \"(space 5min old)\" its free space could not be read since. Where the\n"
+            "terminal is narrow, columns are left out. Runs that have ended are listed until their\n"
+            "name is used again.\n"
             "\n"
             "Options:\n"
             "  --json    one object a line, as in status\n",

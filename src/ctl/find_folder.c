@@ -186,14 +186,25 @@ void find_folder_names(const char *runtime, struct list *names)
     free(path);
 }
 
+static time_t age_of(time_t written)
+{
+    time_t now = time(NULL);
+    return now > written ? now - written : 0;
+}
+
 struct json *find_folder_unknown(const char *runtime, const char *name, const struct error *why)
 {
+    struct stat status;
     struct json *record = NULL, *run = NULL;
     char *folder = runtime_run_folder(runtime, name);
     if (read_record(folder, name, &record, NULL) == ERROR_NONE && json_type(json_member(record, "run")) == JSON_OBJECT)
         run = json_copy(json_member(record, "run"));
     else
         run = json_object();
+    char *path = memory_format("%s/record.json", folder);
+    if (stat(path, &status) == 0)
+        run_json_age(run, (uint64_t)age_of(status.st_mtime) * 1000);
+    free(path);
     json_set_string(run, "name", name);
     json_set_string(run, "state", "unknown");
     json_set_string(run, "message", why->message);

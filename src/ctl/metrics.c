@@ -6,16 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Gauges of a run with one number each. */
+/* Gauges of a run with one number each. Those that change by themselves are left out once they are old. */
 static const struct {
     const char *name, *path, *help;
+    bool lasts;
 } gauges[] = {
-    {"kldump_free_bytes", "space.free_bytes", "Free space on the filesystem of the run's dumps."},
-    {"kldump_floor_bytes", "space.floor_bytes", "Free space that must stay: the run is killed before it is crossed."},
-    {"kldump_rate_bytes_per_second", "space.rate_bytes_per_s", "How fast free space shrinks now."},
+    {"kldump_free_bytes", "space.free_bytes", "Free space on the filesystem of the run's dumps.", false},
+    {"kldump_floor_bytes", "space.floor_bytes", "Free space that must stay: the run is killed before it is crossed.",
+     true},
+    {"kldump_rate_bytes_per_second", "space.rate_bytes_per_s", "How fast free space shrinks now.", false},
     {"kldump_seconds_to_floor", "space.seconds_to_floor",
-     "Time until the floor at the present rate; absent while nothing shrinks."},
-    {"kldump_written_bytes", "space.written_bytes", "What the dumps of the run have taken."},
+     "Time until the floor at the present rate; absent while nothing shrinks.", false},
+    {"kldump_written_bytes", "space.written_bytes", "What the dumps of the run have taken.", true},
 };
 
 static const char *const states[] = {
@@ -126,7 +128,8 @@ static void add_gauges(const struct metrics *metrics, struct buffer *out)
         add_family(metrics, out, gauges[g].name, "gauge", gauges[g].help);
         for (size_t r = 0; r < metrics->count; r++) {
             uint64_t value = 0;
-            if (show_number(metrics->run[r], gauges[g].path, &value))
+            bool shown = gauges[g].lasts || show_age_ms(metrics->run[r]) <= SHOW_FRESH_MS;
+            if (shown && show_number(metrics->run[r], gauges[g].path, &value))
                 buffer_format(out, "%s{%s} %" PRIu64 "\n", gauges[g].name, metrics->labels[r], value);
         }
     }

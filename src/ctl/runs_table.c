@@ -74,10 +74,16 @@ static char *age_cell(const struct json *run, double now)
     return memory_format("%s%s", short_time(seconds > 0 ? (uint64_t)seconds : 0, text), live ? "" : " ago");
 }
 
-static char *state_cell(const struct json *run)
+/* "armed", "dumping: e1", "ended: floor"; of a live one from which nothing new has come "armed (5min old)". */
+static char *state_cell(const struct json *run, bool fresh)
 {
+    char text[CELL], age[CELL + 16] = "";
+    uint64_t told_ms = 0;
     const char *state = show_member(run, "state"), *more = show_member(run, find_is_live(run) ? "exp" : "outcome");
-    return memory_format("%s%s%s", state[0] != '\0' ? state : "-", more[0] != '\0' ? ": " : "", more);
+    bool is_told = show_number(run, "told_age_ms", &told_ms) && told_ms > SHOW_FRESH_MS;
+    if (!fresh)
+        snprintf(age, sizeof age, " (%s%s old)", is_told ? "" : "space ", short_time(show_age_ms(run) / 1000, text));
+    return memory_format("%s%s%s%s", state[0] != '\0' ? state : "-", more[0] != '\0' ? ": " : "", more, age);
 }
 
 static char *text_cell(const struct json *run, const char *key)
@@ -89,15 +95,15 @@ static char *text_cell(const struct json *run, const char *key)
 
 static void fill(char **cell, const struct json *run, double now)
 {
-    bool live = find_is_live(run);
+    bool live = find_is_live(run), fresh = live && show_age_ms(run) <= SHOW_FRESH_MS;
     cell[NAME] = text_cell(run, "name");
     cell[OWNER] = text_cell(run, "owner");
-    cell[STATE] = state_cell(run);
+    cell[STATE] = state_cell(run, fresh || !live);
     /* what the disk has now is no matter of a run that is over */
-    cell[FREE] = live ? size_cell(run, "space.free_bytes", "") : memory_copy("-");
+    cell[FREE] = fresh ? size_cell(run, "space.free_bytes", "") : memory_copy("-");
     cell[FLOOR] = live ? size_cell(run, "space.floor_bytes", "") : memory_copy("-");
-    cell[RATE] = live ? size_cell(run, "space.rate_bytes_per_s", "/s") : memory_copy("-");
-    cell[TO_FLOOR] = live ? to_floor_cell(run) : memory_copy("-");
+    cell[RATE] = fresh ? size_cell(run, "space.rate_bytes_per_s", "/s") : memory_copy("-");
+    cell[TO_FLOOR] = fresh ? to_floor_cell(run) : memory_copy("-");
     cell[AGE] = age_cell(run, now);
 }
 

@@ -32,6 +32,14 @@ bool show_number(const struct json *json, const char *path, uint64_t *ret_value)
     return true;
 }
 
+uint64_t show_age_ms(const struct json *run)
+{
+    uint64_t told = 0, reading = 0;
+    show_number(run, "told_age_ms", &told);
+    show_number(run, "space.reading_age_ms", &reading);
+    return reading > told ? reading : told;
+}
+
 double show_time(const char *at)
 {
     struct tm parts = {0};

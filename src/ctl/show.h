@@ -14,6 +14,11 @@ enum { SHOW_LABEL = 11 };
 const char *show_member(const struct json *json, const char *path);
 bool show_number(const struct json *json, const char *path, uint64_t *ret_value);
 
+/* How long ago what is shown of a live run was told, and its space read: the older of the two. With more than
+ * SHOW_FRESH_MS the figures of its space count as unknown. */
+enum { SHOW_FRESH_MS = 30000 };
+uint64_t show_age_ms(const struct json *run);
+
 /* The whole of `status`. */
 void show_run(struct output *out, const struct json *run);
 

@@ -107,8 +107,8 @@ static void copy_members(const struct json *from, struct json *to, const char *c
 
 struct json *daemon_access_redact(const struct json *run)
 {
-    static const char *const kept[] = {"name",        "owner",     "uid",        "state", "outcome",
-                                       "exit_status", "guarantee", "started_at", NULL};
+    static const char *const kept[] = {"name",        "owner",     "uid",        "state",       "outcome",
+                                       "exit_status", "guarantee", "started_at", "told_age_ms", NULL};
     static const char *const space[] = {"level",          "total_bytes", "free_bytes",       "floor_bytes",
                                         "act_bytes",      "soft_bytes",  "warn_bytes",       "budget_bytes",
                                         "written_bytes",  "blind",       "rate_bytes_per_s", "seconds_to_floor",

@@ -1,5 +1,6 @@
-/* Happy path: the runs of the runtime folder, sorted by name, each as its guard or its record tells, and for runs of
- * others what everybody may see.
+/* Happy path: the runs of the runtime folder, sorted by name, each as its guard told it last at the register, or as its
+ * record tells where the guard has not called in or is gone, and for runs of others what everybody may see. How old
+ * that is, is told for those that live.
  *
  * A wrapper's run, whose folder is elsewhere, is shown as its guard told it at the register, after those; it goes with
  * its guard.
@@ -13,9 +14,12 @@
 #include "base/memory.h"
 #include "core/run.h"
 #include "json/json.h"
+#include "loop/clock.h"
 #include "loop/daemon_private.h"
 #include "loop/registry.h"
 #include "sys/admin.h"
+#include "sys/launch.h"
+#include "sys/run_json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,8 +79,29 @@ static struct json *unread(const char *name, const char *state, const char *mess
     return run;
 }
 
-static struct json *look(struct daemon *daemon, const char *name, bool live)
+/* The guard of the run with this folder, if it has called in; a wrapper's run elsewhere may have the same name. */
+static const struct registry_entry *guard_of(const struct daemon *daemon, const char *name, uid_t uid)
 {
+    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
+    pid_t pid = owned != NULL ? owned->launched->pid : 0;
+    const struct registry_entry *entry = registry_first(daemon->registry);
+    while (entry != NULL && (entry->uid != uid || strcmp(entry->name, name) != 0 || (pid > 0 && entry->pid != pid)))
+        entry = entry->next;
+    return entry;
+}
+
+static struct json *as_registered(const struct registry_entry *entry)
+{
+    struct json *run = json_copy(entry->run);
+    run_json_age(run, clock_now_ms() - entry->said_ms);
+    return run;
+}
+
+static struct json *look(struct daemon *daemon, const char *name, uid_t uid, bool live)
+{
+    const struct registry_entry *entry = live ? guard_of(daemon, name, uid) : NULL;
+    if (entry != NULL)
+        return as_registered(entry);
     struct error err = ERROR_INIT;
     struct json *run = NULL;
     enum error_code code = daemon_runs_run(daemon, name, live, &run, &err);
@@ -95,7 +120,7 @@ static struct json *tell(struct daemon *daemon, const struct control_request *re
     char owner[80];
     uid_t uid = 0;
     bool known = daemon_runs_owner(daemon, name, &uid);
-    struct json *run = look(daemon, name, live);
+    struct json *run = look(daemon, name, uid, live);
     owner_name(daemon, name, uid, owner, sizeof owner);
     json_set_string(run, "owner", known ? owner : NULL);
     if (known)
@@ -175,10 +200,14 @@ static void add_registered(struct daemon *daemon, struct daemon_list *list, stru
         struct buffer text;
         if (daemon_runs_has(daemon, entry->name, entry->uid))
             continue;
-        struct json *run = daemon_access_sees_all(daemon, list->request, entry->uid) ? json_copy(entry->run)
-                                                                                     : daemon_access_redact(entry->run);
+        struct json *run = as_registered(entry);
         user_name(daemon, entry->uid, owner, sizeof owner);
         json_set_string(run, "owner", owner);
+        if (!daemon_access_sees_all(daemon, list->request, entry->uid)) {
+            struct json *seen = daemon_access_redact(run);
+            json_free(run);
+            run = seen;
+        }
         if (!print(list, run, &text))
             continue;
         json_append_printed(runs, &text);

@@ -94,7 +94,7 @@ void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list 
  * outcome "guard-lost". ERROR_NOT_FOUND: no record (yet); ERROR_FORMAT: damaged. The caller frees. */
 enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
                                    struct error *err);
-/* Its run object alone, which is read again only when the file is another one. */
+/* Its run object alone, which is read again only when the file is another one; of a live one with its age. */
 enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
                                 struct error *err);
 void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names); /* sorted ones */
@@ -203,7 +203,7 @@ enum error_code daemon_access_check(struct daemon *daemon, const struct control_
                                     uid_t owner, struct error *err);
 /* He sees all of this user's runs: the owner, root, the admin groups. Everybody else gets daemon_access_redact's. */
 bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner);
-/* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at, and the
+/* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at, told_age_ms, the
  * figures of space without its path. The caller frees. */
 struct json *daemon_access_redact(const struct json *run);
 /* For people and for a guard's record: "bob (uid 1001)"; "uid 1001" without a name, or while it is not known yet. */

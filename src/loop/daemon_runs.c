@@ -334,6 +334,14 @@ static enum error_code refresh(int folder_fd, uid_t uid, struct daemon_known_run
     return ERROR_NONE;
 }
 
+/* Since the file was written. */
+static uint64_t age_ms(const struct stat *status)
+{
+    int64_t written_ms = (int64_t)status->st_mtim.tv_sec * 1000 + status->st_mtim.tv_nsec / 1000000;
+    int64_t age = clock_wall_ms() - written_ms;
+    return age > 0 ? (uint64_t)age : 0;
+}
+
 enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
                                 struct error *err)
 {
@@ -350,7 +358,9 @@ enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, b
     if (code != ERROR_NONE)
         return code;
     *ret_run = json_copy(known->run);
-    if (!live)
+    if (live)
+        run_json_age(*ret_run, age_ms(&known->status));
+    else
         mark_lost(daemon, name, *ret_run);
     return ERROR_NONE;
 }

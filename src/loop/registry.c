@@ -13,6 +13,7 @@
 #include "loop/registry.h"
 #include "base/memory.h"
 #include "json/json.h"
+#include "loop/clock.h"
 #include "loop/registry_private.h"
 #include "sys/passing.h"
 #include "sys/socket_peer.h"
@@ -198,6 +199,7 @@ static void take_first(struct registry_connection *connection, const char *bytes
     uv_timer_stop(&connection->limit);
     connection->admitted = true;
     entry->run = connection->run;
+    entry->said_ms = clock_now_ms();
     struct registry_entry **end = &registry->entries; /* the oldest first */
     while (*end != NULL)
         end = &(*end)->next;
@@ -215,6 +217,7 @@ static void take_later(struct registry_connection *connection, const char *bytes
         return;
     }
     connection->entry.run = connection->run;
+    connection->entry.said_ms = clock_now_ms();
     if (registry->options.changed != NULL)
         registry->options.changed(&connection->entry, registry->options.user);
 }

@@ -7,7 +7,7 @@
  *   guard -> daemon, first:  {"version": 1, "name": NAME, "run": RUN}  with two descriptors by SCM_RIGHTS, in this
  *                            order: the dump folder (O_PATH and O_DIRECTORY) and the control socket (O_PATH)
  *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes
- *   guard -> daemon, later:  {"run": RUN}  at each change of state, each second while a dump is open, now and then else
+ *   guard -> daemon, later:  {"run": RUN}  at each change of state, each second while a dump is open, each 10 s else
  * RUN is the run object of `status`. The end of the connection is the end of the guard; the last RUN says how. A guard
  * whose daemon goes, or was not there, tries again each second (one connect(2)); it never waits for the daemon.
  *
@@ -41,6 +41,7 @@ struct registry_entry {
     int control_fd;         /* the guard's control socket, O_PATH: connect to /proc/self/fd/N */
     dev_t device;           /* of folder_fd */
     const struct json *run; /* what it said last, but name, uid and guard_pid, which are the true ones; never NULL */
+    uint64_t said_ms;       /* when it did (clock_now_ms) */
     void *backstop;         /* for daemon_backstop.c */
 };
 

@@ -3,11 +3,17 @@
 
 #include "core/run.h"
 
+#include <stdint.h>
+
 struct json;
 
 /* Makes `run`, the last that a guard wrote, say that the run is over: state, outcome and its exit status, no dump under
  * way, `message`. As json.h: one thread at a time. */
 void run_json_end(struct json *run, enum run_outcome outcome, const char *message);
 
-/* The same for a run that kldumpd itself ended at the floor. */
+/* Says how old `run` is, which its guard told `age_ms` ago and which lives: member "told_age_ms"; its uptime and the
+ * age of its reading of space grow by as much. */
+void run_json_age(struct json *run, uint64_t age_ms);
+
+/* The same as run_json_end for a run that kldumpd itself ended at the floor. */
 void run_json_end_backstop(struct json *run);

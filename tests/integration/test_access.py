@@ -90,6 +90,7 @@ def test_another_user_sees_what_everybody_may_see_and_no_more(place):
         assert {"command", "dir", "message", "pid"} <= set(whole)
     with place.control_of(place.other) as control:
         [listed] = control.call("list")["runs"]
+        assert listed.pop("told_age_ms") < 20000
         status = control.call("status", run="a")["run"]
         waited = control.call("wait", run="a", **{"for": "armed", "timeout_ms": 1000})["run"]
         for run in listed, status, waited:

@@ -95,6 +95,30 @@ def test_a_guard_that_is_killed_takes_its_run_along_and_its_cgroup_goes(place):
     assert place.run("a")["state"] == "armed"
 
 
+def test_a_record_that_cannot_be_written_makes_no_old_figures(place):
+    """list tells what the guard says at the register, whatever its record says; others see as much of it as they may."""
+    person, other = place.person(47101), place.person(47102)
+    person.start("a")
+    folder = place.runtime / "runs/a"
+    folder.chmod(0o500)
+    with (folder / "record.json").open("r+") as file:
+        record = json.load(file)
+        record["run"].update(state="launching", uptime_ms=1, space={"free_bytes": 1, "rate_bytes_per_s": 7})
+        file.seek(0)
+        json.dump(record, file)
+        file.truncate()
+    os.utime(folder / "record.json", (1e9, 1e9))
+    person.ctl("dump", "a", "e")
+    for who in person, other:
+        run = json.loads(who.ctl("list", "--json").stdout)
+        assert (run["name"], run["state"]) == ("a", "dumping") and run["told_age_ms"] < 15000
+        assert run["space"]["free_bytes"] > 1 and run["space"]["reading_age_ms"] < 30000
+        assert ("uptime_ms" in run) == (who is person)
+        assert "old)" not in who.ctl("list").stdout
+    folder.chmod(0o700)
+    person.ctl("stop", "a")
+
+
 def refusal(person, name, *options, **more):
     done = person.start(name, *options, check=False, **more)
     assert done.returncode != 0

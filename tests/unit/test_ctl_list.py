@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 import unittest
 
 from prometheus_client import openmetrics
@@ -75,6 +76,32 @@ class Table(More):
         rows = [line.split() for line in self.ctl("list")[0].splitlines()[1:]]
         self.assertEqual([row[6] for row in rows], list(times.values()))
         self.assertEqual([row[3] for row in rows[:2]], ["0B", "1023M"])
+
+    def test_old_figures_are_unknown(self):
+        daemon = self.daemon()
+        space = run_object("x")["space"]
+        daemon.others = [foreign("blind", uptime_ms=400000, space={**space, "reading_age_ms": 300000}),
+                         foreign("fresh", told_age_ms=30000), foreign("old", told_age_ms=300000, state="dumping", exp="e"),
+                         foreign("over", told_age_ms=300000, state="ended", outcome="floor")]
+        rows = {line.split()[0]: line.split()[2:] for line in self.ctl("list")[0].splitlines()[1:]}
+        self.assertEqual(rows["blind"], ["armed", "(space", "5min", "old)", "-", "20.0G", "-", "-", "6min"])
+        self.assertEqual(rows["fresh"], ["armed", "300G", "20.0G", "1.0M/s", "3d", "-"])
+        self.assertEqual(rows["old"], ["dumping:", "e", "(5min", "old)", "-", "20.0G", "-", "-", "-"])
+        self.assertEqual(rows["over"], ["ended:", "floor", "-", "-", "-", "-", "-"])
+        out, _ = self.ctl("metrics")
+        for name in "free_bytes", "rate_bytes_per_second", "seconds_to_floor":
+            self.assertEqual(out.count("kldump_%s{" % name), 1, name)
+        self.assertEqual(out.count("kldump_floor_bytes{"), 3)
+
+    def test_a_guard_that_does_not_answer(self):
+        guard = self.guard("hangs")
+        path = os.path.join(guard.folder, "record.json")
+        with open(path, "w") as f:
+            json.dump({"run": guard.run}, f)
+        os.utime(path, (time.time() - 600, time.time() - 600))
+        guard.broken = {"hello": b"nonsense\n"}
+        row = self.ctl("list")[0].splitlines()[1].split()
+        self.assertEqual(row, ["hangs", "tester", "unknown", "(10min", "old)", "-", "20.0G", "-", "-", "11min"])
 
     def test_narrow_terminal(self):
         self.guard("one", state="dumping", exp="dec")
