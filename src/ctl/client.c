@@ -168,8 +168,10 @@ static enum error_code read_answer(struct client *client, uint64_t id, int64_t e
         code = read_line(client, end_ms, &line, err);
         if (code != ERROR_NONE)
             break;
-        if (json_parse(line.data, line.length, CLIENT_FRAME_MAX, CLIENT_DEPTH, &answer, err) != ERROR_NONE) {
-            code = error_set(err, ERROR_PROTOCOL, "the answer is not proper JSON");
+        static const struct json_limits limits = {CLIENT_FRAME_MAX, CLIENT_DEPTH, CLIENT_VALUES_MAX};
+        struct error broken = ERROR_INIT;
+        if (json_parse(line.data, line.length, limits, &answer, &broken) != ERROR_NONE) {
+            code = error_set(err, ERROR_PROTOCOL, "the answer cannot be used: %s", broken.message);
             break;
         }
         const struct json *error = json_member(answer, "error");

@@ -10,6 +10,7 @@
 enum {
     CLIENT_VERSION = 1,
     CLIENT_FRAME_MAX = 1024 * 1024,
+    CLIENT_VALUES_MAX = 65536, /* JSON values: a list that fills a frame has 16 bytes of text or more for each */
     CLIENT_DEPTH = 32,
     CLIENT_HELLO_MS = 3000,     /* for the first answer: who is stopped or hangs is told from who is busy */
     CLIENT_PATIENCE_MS = 15000, /* for an answer that needs no waiting */

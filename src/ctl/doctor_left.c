@@ -12,6 +12,7 @@
 #include "sys/process.h"
 #include "sys/runtime.h"
 #include "sys/shared_memory.h"
+#include "sys/run_json.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -64,7 +65,9 @@ static bool record_has_end(const char *folder)
     /* a guard that was refused before its start leaves none, and that is fine */
     enum error_code code = file_read(path, RECORD_MAX, &text, NULL);
     bool ended = code == ERROR_NOT_FOUND;
-    if (code == ERROR_NONE && json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, &record, NULL) == ERROR_NONE)
+    if (code == ERROR_NONE &&
+        json_parse(text.data, text.length, (struct json_limits){RECORD_MAX, JSON_DEPTH, RUN_JSON_RECORD_VALUES},
+                   &record, NULL) == ERROR_NONE)
         ended = json_get_string(record, "run.state", &state, NULL) == ERROR_NONE && strcmp(state, "ended") == 0;
     json_free(record);
     buffer_fini(&text);

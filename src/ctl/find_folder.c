@@ -36,7 +36,9 @@ static enum error_code read_json(const char *path, struct json **ret_json, struc
     struct buffer text;
     buffer_init(&text);
     enum error_code code = file_read(path, RECORD_MAX, &text, err);
-    if (code == ERROR_NONE && json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, ret_json, err) != ERROR_NONE)
+    if (code == ERROR_NONE &&
+        json_parse(text.data, text.length, (struct json_limits){RECORD_MAX, JSON_DEPTH, RUN_JSON_RECORD_VALUES},
+                   ret_json, err) != ERROR_NONE)
         code = error_prefix(err, "%s", path);
     buffer_fini(&text);
     return code;

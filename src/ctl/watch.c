@@ -10,6 +10,7 @@
 #include "ctl/show.h"
 #include "ctl/spark.h"
 #include "sys/file.h"
+#include "sys/run_json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,8 @@ static void read_history(struct watch *watch)
     char *path = memory_format("%s/record.json", watch->find->folder);
     buffer_init(&text);
     if (file_read(path, RECORD_MAX, &text, NULL) == ERROR_NONE)
-        json_parse(text.data, text.length, RECORD_MAX, JSON_DEPTH, &record, NULL);
+        json_parse(text.data, text.length, (struct json_limits){RECORD_MAX, JSON_DEPTH, RUN_JSON_RECORD_VALUES},
+                   &record, NULL);
     for (const struct json *p = json_first(json_member(record, "space_history")); p != NULL; p = json_next(p)) {
         uint64_t at_ms = 0, free_bytes = 0;
         if (show_number(p, "uptime_ms", &at_ms) && show_number(p, "free_bytes", &free_bytes))

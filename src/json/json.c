@@ -75,13 +75,18 @@ static enum error_code check_tree(const cJSON *item, struct error *err)
     return code;
 }
 
-enum error_code json_parse(const char *text, size_t length, size_t max_length, size_t max_depth, struct json **ret_json,
+enum error_code json_check(const char *text, size_t length, struct json_limits limits, struct error *err)
+{
+    if (length > limits.bytes)
+        return error_set(err, ERROR_TOO_LARGE, "JSON of %zu bytes; at most %zu are taken", length, limits.bytes);
+    size_t depth = limits.depth < JSON_DEPTH_LIMIT ? limits.depth : (size_t)JSON_DEPTH_LIMIT;
+    return json_scan(text, length, depth, limits.values, err);
+}
+
+enum error_code json_parse(const char *text, size_t length, struct json_limits limits, struct json **ret_json,
                            struct error *err)
 {
-    if (length > max_length)
-        return error_set(err, ERROR_TOO_LARGE, "JSON of %zu bytes; at most %zu are taken", length, max_length);
-    size_t depth = max_depth < JSON_DEPTH_LIMIT ? max_depth : (size_t)JSON_DEPTH_LIMIT;
-    enum error_code code = json_scan(text, length, depth, err);
+    enum error_code code = json_check(text, length, limits, err);
     if (code != ERROR_NONE)
         return code;
     cJSON *root = cJSON_ParseWithLength(text, length);
@@ -104,6 +109,19 @@ void json_free(struct json *json)
 struct json *json_copy(const struct json *json)
 {
     return checked(cJSON_Duplicate(item_of(json), true));
+}
+
+size_t json_memory(const struct json *json)
+{
+    const cJSON *item = item_of(json);
+    size_t bytes = item != NULL ? JSON_VALUE_BYTES : 0;
+    if (item != NULL && item->string != NULL)
+        bytes += strlen(item->string);
+    if (item != NULL && item->valuestring != NULL)
+        bytes += strlen(item->valuestring);
+    for (const struct json *member = json_first(json); member != NULL; member = json_next(member))
+        bytes += json_memory(member);
+    return bytes;
 }
 
 /* Looking around */

@@ -15,7 +15,7 @@ struct json;
 
 enum {
     JSON_DEPTH = 32,        /* objects and arrays within each other; enough for all that kldump writes */
-    JSON_DEPTH_LIMIT = 1000 /* the most that json_parse takes as `max_depth` */
+    JSON_DEPTH_LIMIT = 1000 /* the most that json_parse takes as `limits.depth` */
 };
 
 /* The largest integer that travels as a number. Numbers are doubles in this tree: 2^53 could have been 2^53 + 1, so
@@ -24,12 +24,25 @@ enum {
 
 enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
+/* What a text may have at most. A value costs up to JSON_VALUE_BYTES beside its own bytes, and may be a single byte of
+ * text: whoever reads what a stranger wrote limits their number. */
+struct json_limits {
+    size_t bytes, depth, values; /* values: objects, arrays, texts, numbers, words, each with all that are in it */
+};
+enum { JSON_VALUE_BYTES = 144 }; /* cJSON's node, its name's and its text's heap blocks */
+#define JSON_ANY_VALUES SIZE_MAX /* for what one wrote oneself, and where the memory is nobody else's */
+
 /* Reads one value that is the whole of `text`; only blanks may stand around it. Refused with ERROR_FORMAT and the byte
  * position: anything beyond RFC 8259 (leading zeros, NaN, comments, a byte-order mark, raw control characters), invalid
  * UTF-8, lone surrogates, \u0000, numbers that overflow or have more than 63 characters, a member that is there twice
- * (names are case-sensitive), more than `max_depth` levels. More than `max_length` bytes: ERROR_TOO_LARGE. */
-enum error_code json_parse(const char *text, size_t length, size_t max_length, size_t max_depth, struct json **ret_json,
+ * (names are case-sensitive), more than `limits.depth` levels. More than `limits.bytes` or `limits.values`:
+ * ERROR_TOO_LARGE, before memory is taken. */
+enum error_code json_parse(const char *text, size_t length, struct json_limits limits, struct json **ret_json,
                            struct error *err);
+/* The same without a tree: whether the grammar is right and the limits are kept. Any thread. */
+enum error_code json_check(const char *text, size_t length, struct json_limits limits, struct error *err);
+/* Bytes of memory that the tree takes, rather too many than too few. */
+size_t json_memory(const struct json *json);
 void json_free(struct json *json); /* also of NULL */
 struct json *json_copy(const struct json *json);
 

@@ -10,7 +10,7 @@ enum { NUMBER_MAX = 63 }; /* cJSON 1.7.15 silently ends a number there */
 struct cursor {
     const char *text;
     size_t length, at;
-    size_t max_depth;
+    size_t max_depth, max_values, values;
     struct error *err;
 };
 
@@ -163,8 +163,9 @@ static enum error_code scan_container(struct cursor *c, size_t depth)
                 return wrong(c, "':' is expected");
             skip_blanks(c);
         }
-        if (scan_value(c, depth) != ERROR_NONE)
-            return ERROR_FORMAT;
+        enum error_code code = scan_value(c, depth);
+        if (code != ERROR_NONE)
+            return code;
         skip_blanks(c);
         if (eat(c, end))
             return ERROR_NONE;
@@ -176,6 +177,10 @@ static enum error_code scan_container(struct cursor *c, size_t depth)
 
 static enum error_code scan_value(struct cursor *c, size_t depth)
 {
+    if (c->values++ >= c->max_values)
+        return error_set(c->err, ERROR_TOO_LARGE,
+                         "JSON at byte %zu: more than %zu values (objects, arrays, texts, numbers)", c->at,
+                         c->max_values);
     switch (peek(c)) {
     case '{':
     case '[':
@@ -195,14 +200,16 @@ static enum error_code scan_value(struct cursor *c, size_t depth)
     }
 }
 
-enum error_code json_scan(const char *text, size_t length, size_t max_depth, struct error *err)
+enum error_code json_scan(const char *text, size_t length, size_t max_depth, size_t max_values, struct error *err)
 {
-    struct cursor c = {.text = text, .length = length, .at = 0, .max_depth = max_depth, .err = err};
+    struct cursor c = {
+        .text = text, .length = length, .at = 0, .max_depth = max_depth, .max_values = max_values, .err = err};
     if (!text_is_utf8(text, length))
         return error_set(err, ERROR_FORMAT, "JSON of %zu bytes: not valid UTF-8", length);
     skip_blanks(&c);
-    if (scan_value(&c, 0) != ERROR_NONE)
-        return ERROR_FORMAT;
+    enum error_code code = scan_value(&c, 0);
+    if (code != ERROR_NONE)
+        return code;
     skip_blanks(&c);
     if (c.at != length)
         return wrong(&c, "text after the value");

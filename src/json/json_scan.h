@@ -7,5 +7,6 @@
 #include <stddef.h>
 
 /* ERROR_FORMAT with the byte position when `text` is not exactly one value with blanks around it, or is nested deeper
- * than `max_depth`. */
-enum error_code json_scan(const char *text, size_t length, size_t max_depth, struct error *err);
+ * than `max_depth`. ERROR_TOO_LARGE when it holds more than `max_values` (each object and array counts, and each value
+ * in them). */
+enum error_code json_scan(const char *text, size_t length, size_t max_depth, size_t max_values, struct error *err);

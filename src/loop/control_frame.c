@@ -356,9 +356,11 @@ void control_take_frame(struct control_connection *connection, const char *line,
 {
     struct error problem = ERROR_INIT;
     struct json *message = NULL;
-    if (json_parse(line, length, CONTROL_FRAME_MAX, JSON_DEPTH, &message, &problem) != ERROR_NONE) {
+    static const struct json_limits limits = {CONTROL_FRAME_MAX, JSON_DEPTH, CONTROL_REQUEST_VALUES};
+    if (json_parse(line, length, limits, &message, &problem) != ERROR_NONE) {
         error_prefix(&problem, "a request is one line of JSON");
-        problem.code = ERROR_PROTOCOL;
+        if (problem.code != ERROR_TOO_LARGE)
+            problem.code = ERROR_PROTOCOL;
         send_error(connection, NULL, PARSE_ERROR, &problem);
         if (!connection->accepted)
             control_end(connection);

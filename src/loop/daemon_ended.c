@@ -82,7 +82,8 @@ static enum error_code parse(const struct buffer *text, struct daemon_ended *end
     const struct json *counts, *live;
     const char *found;
     uint64_t number, read[ENDED_KINDS] = {0};
-    enum error_code code = json_parse(text->data, text->length, ENDED_MAX, JSON_DEPTH, &object, err);
+    enum error_code code = json_parse(text->data, text->length,
+                                      (struct json_limits){ENDED_MAX, JSON_DEPTH, JSON_ANY_VALUES}, &object, err);
     if (code == ERROR_NONE)
         code = json_get_string(object, "schema", &found, err);
     if (code == ERROR_NONE && strcmp(found, schema) != 0)

@@ -131,7 +131,8 @@ static enum error_code parse(const struct buffer *text, const char *name, struct
     const char *boot_id = "";
     char this_boot[BOOT_ID_MAX];
     uint64_t uid = 0;
-    enum error_code code = json_parse(text->data, text->length, OWNED_MAX, JSON_DEPTH, &record, err);
+    enum error_code code = json_parse(text->data, text->length,
+                                      (struct json_limits){OWNED_MAX, JSON_DEPTH, JSON_ANY_VALUES}, &record, err);
     if (code == ERROR_NONE)
         code = parse_texts(record, name, owned, err);
     if (code == ERROR_NONE)

@@ -124,7 +124,8 @@ static void take_line(struct daemon_peer *peer, const char *line, size_t length)
     struct error err = ERROR_INIT;
     struct json *message = NULL;
     uint64_t id = UINT64_MAX;
-    enum error_code code = json_parse(line, length, CONTROL_FRAME_MAX, JSON_DEPTH, &message, &err);
+    static const struct json_limits limits = {CONTROL_FRAME_MAX, JSON_DEPTH, CONTROL_ANSWER_VALUES};
+    enum error_code code = json_parse(line, length, limits, &message, &err);
     /* an error without an id answers the connection as such: full, not allowed */
     bool whole = code == ERROR_NONE && json_type(json_member(message, "id")) == JSON_NULL &&
                  json_member(message, "error") != NULL;

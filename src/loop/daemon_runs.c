@@ -177,7 +177,8 @@ static enum error_code parse_record(const struct buffer *text, const char *name,
 {
     struct json *record = NULL;
     const char *schema, *own_name, *state;
-    enum error_code code = json_parse(text->data, text->length, RECORD_MAX, JSON_DEPTH, &record, err);
+    enum error_code code = json_parse(
+        text->data, text->length, (struct json_limits){RECORD_MAX, JSON_DEPTH, RUN_JSON_RECORD_VALUES}, &record, err);
     if (code == ERROR_NONE)
         code = json_get_string(record, "schema", &schema, err);
     if (code == ERROR_NONE && strcmp(schema, "kldump.record/1") != 0)

@@ -30,7 +30,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINE_MS = 55000, EXIT_MS = 2000, LINE_MAX_BYTES = 16 * 1024, CLEAR_MS = 250, CLEAR_TIMES = 240 };
+enum {
+    LINE_MS = 55000,
+    EXIT_MS = 2000,
+    LINE_MAX_BYTES = 16 * 1024,
+    LINE_VALUES = 64,
+    CLEAR_MS = 250,
+    CLEAR_TIMES = 240
+};
 
 struct daemon_start {
     struct daemon_start *next, **link;
@@ -146,7 +153,8 @@ static void take_line(struct daemon_start *start, size_t length)
     struct error err = ERROR_INIT;
     struct json *json = NULL;
     const char *name = NULL, *error = NULL, *message = NULL;
-    enum error_code code = json_parse(start->line.data, length, LINE_MAX_BYTES, JSON_DEPTH, &json, &err);
+    enum error_code code = json_parse(start->line.data, length,
+                                      (struct json_limits){LINE_MAX_BYTES, JSON_DEPTH, LINE_VALUES}, &json, &err);
     if (code == ERROR_NONE && json_get_string(json, "run", &name, NULL) == ERROR_NONE &&
         strcmp(name, start->plan.name) == 0) {
         struct control_request *request = start->request;

@@ -115,7 +115,8 @@ static void take_result(struct guard *guard, const struct child_result *result)
         char text[512];
         child_describe(result, text, sizeof text);
         audit_failed(guard, text);
-    } else if (json_parse(result->output, result->output_length, AUDIT_JSON_LIMIT, JSON_DEPTH, &guard->check_json,
+    } else if (json_parse(result->output, result->output_length,
+                          (struct json_limits){AUDIT_JSON_LIMIT, JSON_DEPTH, JSON_ANY_VALUES}, &guard->check_json,
                           &err) != ERROR_NONE ||
                audit_json_take(guard->check_json, &guard->audit, &err) != ERROR_NONE) {
         audit_failed(guard, err.message);
@@ -205,7 +206,8 @@ static struct json *expected_tree(const struct guard *guard)
     struct json *tree = NULL;
     buffer_init(&text);
     audit_json_write_expected(&guard->expected, &text);
-    if (json_parse(text.data, text.length, text.length, JSON_DEPTH, &tree, NULL) != ERROR_NONE)
+    if (json_parse(text.data, text.length, (struct json_limits){text.length, JSON_DEPTH, JSON_ANY_VALUES}, &tree,
+                   NULL) != ERROR_NONE)
         tree = json_object();
     buffer_fini(&text);
     return tree;

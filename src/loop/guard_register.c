@@ -65,7 +65,8 @@ static void on_answer(uv_poll_t *poll, int status, int events)
         let_go(registration, AGAIN_MS);
         return;
     }
-    if (json_parse(bytes, length, sizeof bytes, JSON_DEPTH, &answer, NULL) == ERROR_NONE)
+    if (json_parse(bytes, length, (struct json_limits){sizeof bytes, JSON_DEPTH, JSON_ANY_VALUES}, &answer, NULL) ==
+        ERROR_NONE)
         json_optional_bool(answer, "ok", false, &ok, NULL);
     json_free(answer);
     if (!ok)
@@ -92,7 +93,7 @@ static int open_connection(const char *path)
 
 /* ---- what is said ---- */
 
-/* Lists that have no end are left out where the packet would be too long for them. */
+/* Lists that have no end are left out where the packet would be too large with them. */
 static void print_run(struct guard *guard, bool first, bool brief, struct buffer *text)
 {
     struct json *packet = json_object();
@@ -117,7 +118,7 @@ static enum error_code say(struct guard *guard, bool first)
     struct buffer text;
     buffer_init(&text);
     print_run(guard, first, false, &text);
-    if (text.length > REGISTRY_PACKET_MAX) {
+    if (json_check(text.data, text.length, registry_packet_limits, NULL) != ERROR_NONE) {
         buffer_clear(&text);
         print_run(guard, first, true, &text);
     }

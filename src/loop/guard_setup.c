@@ -62,7 +62,8 @@ static enum error_code read_plan(struct guard_plan *plan, struct list *arguments
     const char *directory;
     enum error_code code = read_standard_input(&bytes, err);
     if (code == ERROR_NONE)
-        code = json_parse(bytes.data, bytes.length, PLAN_MAX, JSON_DEPTH, &json, err);
+        code = json_parse(bytes.data, bytes.length, (struct json_limits){PLAN_MAX, JSON_DEPTH, JSON_ANY_VALUES}, &json,
+                          err);
     if (code == ERROR_NONE)
         code = json_get_list(json, "arguments", arguments, err);
     if (code == ERROR_NONE)

@@ -3,7 +3,7 @@
  * dump folder (to watch its filesystem: daemon_backstop) and the guard's control socket (to pass requests on).
  *
  * Wire: a SOCK_SEQPACKET Unix socket RUNTIME/register (mode 0666 in a system daemon, 0600 in a user's), one JSON object
- * a packet, at most REGISTRY_PACKET_MAX bytes, strict.
+ * a packet, at most REGISTRY_PACKET_MAX bytes and REGISTRY_PACKET_VALUES values, strict.
  *   guard -> daemon, first:  {"version": 1, "name": NAME, "run": RUN}  with two descriptors by SCM_RIGHTS, in this
  *                            order: the dump folder (O_PATH and O_DIRECTORY) and the control socket (O_PATH)
  *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes
@@ -25,7 +25,13 @@
 #include <sys/types.h>
 #include <uv.h>
 
-enum { REGISTRY_VERSION = 1, REGISTRY_PACKET_MAX = 64 * 1024, REGISTRY_PER_UID = 256, REGISTRY_TOTAL = 1024 };
+enum {
+    REGISTRY_VERSION = 1,
+    REGISTRY_PACKET_MAX = 64 * 1024,
+    REGISTRY_PACKET_VALUES = 4096, /* JSON values: GUARD_SEALS_MAX seals are 1700 */
+    REGISTRY_PER_UID = 256,
+    REGISTRY_TOTAL = 1024
+};
 
 struct json;
 struct registry;
@@ -44,6 +50,10 @@ struct registry_entry {
     uint64_t said_ms;       /* when it did (clock_now_ms) */
     void *backstop;         /* for daemon_backstop.c */
 };
+
+/* Of one packet, for whoever writes them. */
+struct json_limits;
+extern const struct json_limits registry_packet_limits;
 
 struct registry_options {
     const char *path; /* of the socket; ignored with a descriptor. What is there of an older daemon is replaced */

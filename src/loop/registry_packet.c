@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+const struct json_limits registry_packet_limits = {REGISTRY_PACKET_MAX, JSON_DEPTH, REGISTRY_PACKET_VALUES};
+
 /* Of a run object what others rely on is not the guard's to say. */
 static struct json *true_run(const struct json *said, const struct registry_entry *entry, const char *name)
 {
@@ -25,7 +27,7 @@ static enum error_code parse(const char *bytes, size_t length, struct json **ret
                              struct error *err)
 {
     struct json *packet = NULL;
-    enum error_code code = json_parse(bytes, length, REGISTRY_PACKET_MAX, JSON_DEPTH, &packet, err);
+    enum error_code code = json_parse(bytes, length, registry_packet_limits, &packet, err);
     if (code == ERROR_NONE)
         code = json_get_object(packet, "run", ret_run, err);
     if (code == ERROR_NONE) {

@@ -42,7 +42,8 @@ static bool refused(enum server_question question, int status, const char *body,
     struct json *json = NULL;
     const char *text = NULL;
     bool control = question == SERVER_STATE || question == SERVER_ENABLE || question == SERVER_DISABLE;
-    if (json_parse(body, length, BODY_MAX, JSON_DEPTH, &json, NULL) == ERROR_NONE)
+    if (json_parse(body, length, (struct json_limits){BODY_MAX, JSON_DEPTH, JSON_ANY_VALUES}, &json, NULL) ==
+        ERROR_NONE)
         text = error_text(json);
     if (status == 401)
         problem(answer, "HTTP 401: the server wants another key than the one in CMD's %s",
@@ -266,7 +267,8 @@ void answers_read(enum server_question question, int http_status, const char *bo
         refused(question, http_status, body, length, ret_answer);
     else if (readers[question] == NULL)
         ret_answer->ok = true;
-    else if (json_parse(body, length, BODY_MAX, JSON_DEPTH_LIMIT, &json, &err) != ERROR_NONE)
+    else if (json_parse(body, length, (struct json_limits){BODY_MAX, JSON_DEPTH_LIMIT, JSON_ANY_VALUES}, &json, &err) !=
+             ERROR_NONE)
         problem(ret_answer, "HTTP 200, but the body cannot be read: %s", err.message);
     else
         ret_answer->ok = readers[question](json, ret_answer);

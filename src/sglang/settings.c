@@ -77,7 +77,8 @@ static bool is_disabled(const char *value)
 static bool is_graphs_off(const char *value)
 {
     struct json *json = NULL;
-    if (value == NULL || json_parse(value, strlen(value), 65536, JSON_DEPTH, &json, NULL) != ERROR_NONE)
+    if (value == NULL || json_parse(value, strlen(value), (struct json_limits){65536, JSON_DEPTH, JSON_ANY_VALUES},
+                                    &json, NULL) != ERROR_NONE)
         return true;
     bool fine = true;
     static const char *const paths[] = {"decode.backend", "prefill.backend"};

@@ -208,7 +208,8 @@ enum error_code audit_json_take(const struct json *check, struct audit *ret_audi
 enum error_code audit_json_read(const char *text, size_t length, struct audit *ret_audit, struct error *err)
 {
     struct json *check;
-    enum error_code code = json_parse(text, length, AUDIT_JSON_LIMIT, JSON_DEPTH, &check, err);
+    enum error_code code =
+        json_parse(text, length, (struct json_limits){AUDIT_JSON_LIMIT, JSON_DEPTH, JSON_ANY_VALUES}, &check, err);
     if (code != ERROR_NONE)
         return code;
     code = audit_json_take(check, ret_audit, err);
@@ -244,7 +245,8 @@ enum error_code audit_json_read_expected(const char *text, size_t length, struct
     struct json *object;
     struct audit_expected expected = {.known = true};
     const struct json *ranks;
-    enum error_code code = json_parse(text, length, AUDIT_JSON_EXPECTED_LIMIT, JSON_DEPTH, &object, err);
+    enum error_code code = json_parse(
+        text, length, (struct json_limits){AUDIT_JSON_EXPECTED_LIMIT, JSON_DEPTH, JSON_ANY_VALUES}, &object, err);
     if (code != ERROR_NONE)
         return code;
     code = json_get_bool(object, "exact", &expected.exact, err);

@@ -7,6 +7,10 @@
 
 struct json;
 
+/* JSON values of a record: a guard writes 11,000 at most (1000 events of 7, 128 seals of 13, 360 points of 3), and the
+ * words of its command. Whoever reads what lies in a user's folder takes no more. */
+enum { RUN_JSON_RECORD_VALUES = 16384 };
+
 /* Makes `run`, the last that a guard wrote, say that the run is over: state, outcome and its exit status, no dump under
  * way, `message`. As json.h: one thread at a time. */
 void run_json_end(struct json *run, enum run_outcome outcome, const char *message);

@@ -178,8 +178,8 @@ def test_errors_of_the_guard_come_back_as_they_are(place, control):
 
 
 @pytest.mark.parametrize("answer", ["nonsense", '{"jsonrpc":"2.0","id":1}', '{"jsonrpc":"2.0","id":99,"result":{}}',
-                                    '{"jsonrpc":"2.0","id":1,"result":[]}', "long"],
-                         ids=["nonsense", "empty", "unasked", "array", "long"])
+                                    '{"jsonrpc":"2.0","id":1,"result":[]}', "long", '{"jsonrpc":"2.0","id":1,"result":[' + "0," * 17000 + "0]}"],
+                         ids=["nonsense", "empty", "unasked", "array", "long", "many values"])
 def test_a_broken_answer_is_an_error_and_harms_nobody(place, control, answer):
     place.start("a", answers={"pause": answer})
     place.start("b")

@@ -145,6 +145,20 @@ def test_broken_requests_are_answered_and_cost_nothing_else(target):
             assert client.answer() is None, what
 
 
+def test_a_request_of_many_tiny_values_is_refused_before_it_costs_memory(target):
+    """A byte of text can be a hundred bytes of memory."""
+    for one in b"[],", b'"",', b"0,":
+        many = one * 4000  # and few enough
+        with target.raw() as client:
+            client.send(b'{"jsonrpc":"2.0","id":1,"method":"wait","params":{"for":[' + many + b'0],"timeout_ms":0}}\n')
+            assert client.answer()["error"]["data"]["error"] != "too-large"
+            client.send(b'{"jsonrpc":"2.0","id":1,"method":"wait","params":{"for":[' + many * 20 + b'0],"timeout_ms":0}}\n')
+            error = client.answer()["error"]
+            assert error["data"]["error"] == "too-large" and "more than 4096 values" in error["message"], error
+            client.send(request(target.method, 7))
+            assert client.answer()["id"] == 7
+
+
 def test_depth_32_is_read(target):
     with target.raw() as client:
         client.send(nested(30))

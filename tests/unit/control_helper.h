@@ -209,7 +209,9 @@ static inline struct json *next_answer(struct fixture *f, struct client *client)
     assert_non_null(line_end);
     size_t length = (size_t)(line_end - client->input.data);
     struct json *answer = NULL;
-    assert_int_equal(json_parse(client->input.data, length, CONTROL_FRAME_MAX, 8, &answer, NULL), ERROR_NONE);
+    assert_int_equal(json_parse(client->input.data, length, (struct json_limits){CONTROL_FRAME_MAX, 8, JSON_ANY_VALUES},
+                                &answer, NULL),
+                     ERROR_NONE);
     buffer_consume(&client->input, length + 1);
     return answer;
 }

@@ -131,7 +131,8 @@ static void there_and_back(void **state)
     size_t length = strlen(text);
     assert_int_equal(text[length - 1], '\n');
     struct json *json;
-    assert_int_equal(json_parse(text, length, length, JSON_DEPTH, &json, NULL), ERROR_NONE);
+    assert_int_equal(json_parse(text, length, (struct json_limits){length, JSON_DEPTH, JSON_ANY_VALUES}, &json, NULL),
+                     ERROR_NONE);
     assert_string_equal(json_key(json_first(json)), "schema");
     uint64_t number = 0;
     assert_int_equal(json_get_u64(json, "coverage.decode_passes", &number, NULL), ERROR_NONE);

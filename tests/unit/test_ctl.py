@@ -175,9 +175,10 @@ class Finding(Base):
 
     def test_bad_peers(self):
         guard = self.guard("p")
-        for answer, text in ((b"", "closed the connection"), (b"hello\n", "not proper JSON"),
+        for answer, text in ((b"", "closed the connection"), (b"hello\n", "cannot be used"),
                              (b'{"jsonrpc":"2.0","id":2}\n', "neither a result nor an error"),
-                             (b'{"jsonrpc":"2.0","id":2,"result":{},"result":{}}\n', "not proper JSON"),
+                             (b'{"jsonrpc":"2.0","id":2,"result":{},"result":{}}\n', "cannot be used"),
+                             (b'{"jsonrpc":"2.0","id":2,"result":[' + b"[]," * 70000 + b"0]}\n", "more than 65536 values"),
                              (b"x" * (1 << 20) + b"xxxxx\n", "longer than")):
             guard.broken = {"pause": answer}
             _, err = self.ctl("pause", "p", status=85 if answer == b"" else 125)

@@ -294,7 +294,7 @@ class StopAll(More):
         self.assertIn("needs its owner bob, root or a member of kldump-admin", self.ctl("stop", "theirs", status=88)[1])
         broken = self.guard("broken")
         broken.broken = {"stop": b"hello\n"}
-        self.assertIn("not proper JSON", self.ctl("stop", "--all", status=125)[1])
+        self.assertIn("cannot be used", self.ctl("stop", "--all", status=125)[1])
 
     def test_usage(self):
         self.assertIn("--all stops every run", self.ctl("stop", "--all", "t", status=2)[1])

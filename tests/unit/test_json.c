@@ -9,11 +9,13 @@
 
 #include <cmocka.h>
 
+static const struct json_limits megabyte = {1 << 20, JSON_DEPTH, JSON_ANY_VALUES};
+
 static struct json *parsed(const char *text)
 {
     struct json *json = NULL;
     struct error err = ERROR_INIT;
-    if (json_parse(text, strlen(text), 1 << 20, JSON_DEPTH, &json, &err) != ERROR_NONE)
+    if (json_parse(text, strlen(text), megabyte, &json, &err) != ERROR_NONE)
         fail_msg("%s: %s", text, err.message);
     return json;
 }
@@ -83,7 +85,7 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct json *json = NULL;
         struct error err = ERROR_INIT;
-        enum error_code code = json_parse(rows[i].text, strlen(rows[i].text), 1 << 20, JSON_DEPTH, &json, &err);
+        enum error_code code = json_parse(rows[i].text, strlen(rows[i].text), megabyte, &json, &err);
         if (code != ERROR_FORMAT || json != NULL || strstr(err.message, rows[i].message) == NULL)
             fail_msg("'%s': code %d, '%s' without '%s'", rows[i].text, (int)code, err.message, rows[i].message);
     }
@@ -94,13 +96,17 @@ static void test_length_is_what_counts(void **state)
     (void)state;
     struct json *json = NULL;
     struct error err = ERROR_INIT;
-    assert_int_equal(json_parse("12xyz", 2, 100, JSON_DEPTH, &json, &err), ERROR_NONE);
+    assert_int_equal(json_parse("12xyz", 2, (struct json_limits){100, JSON_DEPTH, JSON_ANY_VALUES}, &json, &err),
+                     ERROR_NONE);
     assert_printed(json, "12");
     json_free(json);
     json = NULL;
-    assert_int_equal(json_parse("1\0", 2, 100, JSON_DEPTH, &json, &err), ERROR_FORMAT);
-    assert_int_equal(json_parse("\"a\0b\"", 5, 100, JSON_DEPTH, &json, &err), ERROR_FORMAT);
-    assert_int_equal(json_parse("{\"a\":1}", 7, 6, JSON_DEPTH, &json, &err), ERROR_TOO_LARGE);
+    assert_int_equal(json_parse("1\0", 2, (struct json_limits){100, JSON_DEPTH, JSON_ANY_VALUES}, &json, &err),
+                     ERROR_FORMAT);
+    assert_int_equal(json_parse("\"a\0b\"", 5, (struct json_limits){100, JSON_DEPTH, JSON_ANY_VALUES}, &json, &err),
+                     ERROR_FORMAT);
+    assert_int_equal(json_parse("{\"a\":1}", 7, (struct json_limits){6, JSON_DEPTH, JSON_ANY_VALUES}, &json, &err),
+                     ERROR_TOO_LARGE);
     assert_null(json);
 }
 
@@ -114,7 +120,9 @@ static void test_truncated(void **state)
         char *exact = malloc(length + 1); /* so that a sanitizer sees a read beyond the end */
         assert_non_null(exact);
         memcpy(exact, text, length);
-        assert_int_equal(json_parse(exact, length, 1000, JSON_DEPTH, &json, NULL), ERROR_FORMAT);
+        assert_int_equal(
+            json_parse(exact, length, (struct json_limits){1000, JSON_DEPTH, JSON_ANY_VALUES}, &json, NULL),
+            ERROR_FORMAT);
         assert_null(json);
         free(exact);
     }
@@ -131,7 +139,8 @@ static enum error_code parse_nested(size_t levels, size_t max_depth, struct erro
     buffer_text(&text, "1");
     for (size_t i = levels; i-- > 0;)
         buffer_text(&text, i % 2 != 0 ? "}" : "]");
-    enum error_code code = json_parse(text.data, text.length, 1 << 24, max_depth, &json, err);
+    enum error_code code =
+        json_parse(text.data, text.length, (struct json_limits){1 << 24, max_depth, JSON_ANY_VALUES}, &json, err);
     buffer_fini(&text);
     json_free(json);
     return code;
@@ -148,6 +157,38 @@ static void test_depth(void **state)
     assert_int_equal(parse_nested(1001, 5000, &err), ERROR_FORMAT);
     assert_int_equal(parse_nested(200000, SIZE_MAX, &err), ERROR_FORMAT);
     assert_int_equal(parse_nested(0, 0, &err), ERROR_NONE);
+}
+
+static enum error_code parse_values(const char *text, size_t values, struct json **ret_json, struct error *err)
+{
+    struct json_limits limits = {1 << 20, JSON_DEPTH, values};
+    enum error_code code = json_check(text, strlen(text), limits, NULL);
+    assert_int_equal(json_parse(text, strlen(text), limits, ret_json, err), code);
+    return code;
+}
+
+/* A hostile text of single bytes would cost a hundred times its length. */
+static void test_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t values;
+    } rows[] = {
+        {"1", 1}, {"[]", 1}, {"[[],[],{}]", 4}, {"{\"\":0,\"a\":[true,null]}", 5}, {"{\"a\":{\"b\":\"c,[]\"}}", 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct json *json = NULL;
+        struct error err = ERROR_INIT;
+        assert_int_equal(parse_values(rows[i].text, rows[i].values, &json, &err), ERROR_NONE);
+        assert_in_range(json_memory(json), rows[i].values * JSON_VALUE_BYTES,
+                        rows[i].values * JSON_VALUE_BYTES + strlen(rows[i].text));
+        json_free(json);
+        json = NULL;
+        assert_int_equal(parse_values(rows[i].text, rows[i].values - 1, &json, &err), ERROR_TOO_LARGE);
+        assert_null(json);
+        assert_non_null(strstr(err.message, "values"));
+    }
+    assert_int_equal(json_memory(NULL), 0);
 }
 
 static void test_integers(void **state)
@@ -414,12 +455,19 @@ static void test_pretty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_length_is_what_counts),
-        cmocka_unit_test(test_truncated), cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_integers),  cmocka_unit_test(test_integers_round_trip),
-        cmocka_unit_test(test_doubles),   cmocka_unit_test(test_paths_and_types),
-        cmocka_unit_test(test_optional),  cmocka_unit_test(test_builders),
-        cmocka_unit_test(test_printed),   cmocka_unit_test(test_pretty),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_length_is_what_counts),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_integers_round_trip),
+        cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_paths_and_types),
+        cmocka_unit_test(test_optional),
+        cmocka_unit_test(test_builders),
+        cmocka_unit_test(test_printed),
+        cmocka_unit_test(test_pretty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
