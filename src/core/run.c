@@ -334,6 +334,14 @@ const char *run_outcome_name(enum run_outcome outcome)
     return outcomes[outcome].name;
 }
 
+enum run_outcome run_outcome_from_name(const char *name)
+{
+    for (int outcome = RUN_OUTCOME_NONE + 1; outcome < RUN_OUTCOMES; outcome++)
+        if (strcmp(outcomes[outcome].name, name) == 0)
+            return (enum run_outcome)outcome;
+    return RUN_OUTCOME_NONE;
+}
+
 int run_outcome_status(enum run_outcome outcome)
 {
     return outcomes[outcome].status;

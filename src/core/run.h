@@ -244,6 +244,7 @@ int run_exit_status(const struct run *run);
 const char *run_state_name(enum run_state state);
 enum run_state run_state_from_name(const char *name); /* RUN_STATES when there is none */
 const char *run_outcome_name(enum run_outcome outcome);
+enum run_outcome run_outcome_from_name(const char *name); /* RUN_OUTCOME_NONE when there is none */
 int run_outcome_status(enum run_outcome outcome); /* as the table has it, whatever else is known of the run */
 const char *run_note_name(enum run_note note);
 const char *run_level_name(enum run_level level);

@@ -76,20 +76,45 @@ static void prefer_copy(const char *name, struct json **record)
     free(path);
 }
 
-/* A guard that the kldumpd of this folder has killed could not write why; kldumpd's own record can tell. */
-static void ask_killer(const char *folder, const char *name, struct json *record)
+static bool same_guard(const struct json *record, const struct json *other, const char *path)
+{
+    uint64_t pid = 0, guard_pid = 0;
+    return json_get_u64(record, "run.guard_pid", &guard_pid, NULL) == ERROR_NONE &&
+           json_get_u64(other, path, &pid, NULL) == ERROR_NONE && pid == guard_pid;
+}
+
+/* False: no kldumpd serves this folder, or it knows no end of this run either. */
+static bool ask_daemon(const char *folder, const char *name, struct json *record)
+{
+    struct client *client = NULL;
+    struct json *answer = NULL, *parameters = json_object();
+    char *path = memory_format("%s/../../control", folder);
+    json_set_string(parameters, "run", name);
+    if (client_connect(path, &client, NULL) != ERROR_NONE)
+        json_free(parameters);
+    else if (client_call(client, "status", parameters, CLIENT_PATIENCE_MS, &answer, NULL) == ERROR_NONE &&
+             same_guard(record, answer, "run.guard_pid") && has_ended(answer))
+        json_set_child(record, "run", json_copy(json_member(answer, "run")));
+    json_free(answer);
+    client_free(client);
+    free(path);
+    return has_ended(record);
+}
+
+/* The kldumpd of this folder can know the end that the guard could not write, since it was killed, or the folder full:
+ * from its own record where it is not there itself. */
+static void prefer_daemon(const char *folder, const char *name, struct json *record)
 {
     struct json *owned = NULL;
-    const char *end = NULL;
-    uint64_t pid = 0, guard_pid = 0;
-    if (has_ended(record))
+    if (has_ended(record) || ask_daemon(folder, name, record))
         return;
     char *path = memory_format("%s/../../owned/%s.json", folder, name);
-    if (read_json(path, &owned, NULL) == ERROR_NONE && json_get_string(owned, "end", &end, NULL) == ERROR_NONE &&
-        strcmp(end, "backstop") == 0 && json_get_u64(owned, "pid", &pid, NULL) == ERROR_NONE &&
-        json_get_u64(record, "run.guard_pid", &guard_pid, NULL) == ERROR_NONE && pid == guard_pid) {
+    if (read_json(path, &owned, NULL) == ERROR_NONE && same_guard(record, owned, "pid")) {
+        const char *end = "";
         struct json *run = json_copy(json_member(record, "run"));
-        run_json_end_backstop(run);
+        json_optional_string(owned, "end", "", &end, NULL);
+        if (run_json_end_as(run, json_member(owned, "said"), NULL) != ERROR_NONE && strcmp(end, "backstop") == 0)
+            run_json_end_backstop(run);
         json_set_child(record, "run", run);
     }
     json_free(owned);
@@ -104,7 +129,7 @@ static enum error_code read_record(const char *folder, const char *name, struct 
         code = error_set(err, ERROR_NO_RUN, "run %s is over and left no record", name);
     if (code == ERROR_NONE) {
         prefer_copy(name, ret_record);
-        ask_killer(folder, name, *ret_record);
+        prefer_daemon(folder, name, *ret_record);
     }
     free(path);
     return code;

@@ -101,6 +101,7 @@ static enum error_code open_socket(struct daemon *daemon, int descriptor, struct
 
 static void on_registered(struct registry_entry *entry, void *user)
 {
+    daemon_keep_said(user, entry);
     daemon_backstop_changed(user, entry);
     daemon_tell(user);
 }

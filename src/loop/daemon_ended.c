@@ -36,10 +36,8 @@ static const char *kind_name(size_t kind)
 
 static size_t kind_of(const char *outcome)
 {
-    for (size_t kind = 0; kind < ENDED_UNKNOWN; kind++)
-        if (strcmp(kind_name(kind), outcome) == 0)
-            return kind;
-    return ENDED_UNKNOWN;
+    enum run_outcome kind = run_outcome_from_name(outcome);
+    return kind != RUN_OUTCOME_NONE ? (size_t)kind : ENDED_UNKNOWN;
 }
 
 struct json *daemon_ended_counts(const struct daemon *daemon)

@@ -10,8 +10,10 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "loop/daemon_private.h"
+#include "loop/registry.h"
 #include "sys/launch.h"
 #include "sys/process.h"
+#include "sys/run_json.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -79,6 +81,7 @@ static void on_gone(uv_poll_t *poll, int status, int events)
     (void)events;
     if (kept == NULL || kept->watch != watch)
         return;
+    registry_hear(daemon->registry, kept->owned.launched->pid); /* its last word may lie there still */
     kept->owned.live = false;
     unwatch(kept);
     end_rest(&kept->owned);
@@ -240,6 +243,18 @@ void daemon_keep_note_end(const struct daemon *daemon, const char *name, const c
         return;
     text_copy(kept->owned.end, sizeof kept->owned.end, end);
     kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
+}
+
+void daemon_keep_said(const struct daemon *daemon, const struct registry_entry *entry)
+{
+    struct daemon_kept *kept = find(daemon, entry->name);
+    if (kept == NULL || !kept->owned.live || kept->owned.uid != entry->uid || kept->owned.launched->pid != entry->pid ||
+        kept->owned.said != NULL)
+        return;
+    kept->owned.began = true;
+    kept->owned.said = run_json_end_of(entry->run);
+    if (kept->owned.said != NULL)
+        kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
 }
 
 void daemon_keep_write_again(const struct daemon *daemon)

@@ -7,11 +7,13 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "json/json.h"
+#include "loop/clock.h"
 #include "loop/daemon_private.h"
 #include "sys/file.h"
 #include "sys/file_below.h"
 #include "sys/launch.h"
 #include "sys/process.h"
+#include "sys/run_json.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -51,6 +53,8 @@ static void print(const struct daemon_owned *owned, const char *boot_id, struct 
     json_set_string(record, "cgroup", launched->cgroup);
     json_set_u64(record, "cgroup_inode", launched->cgroup_inode);
     json_set_string(record, "end", owned->end);
+    if (owned->said != NULL)
+        json_set_child(record, "said", json_copy(owned->said));
     json_print_pretty(record, text);
     buffer_text(text, "\n");
     json_free(record);
@@ -125,6 +129,20 @@ static enum error_code parse_texts(const struct json *record, const char *name, 
     return ERROR_NONE;
 }
 
+/* Of a run whose guard has told no end there is none. */
+static enum error_code parse_said(const struct json *record, struct json **ret_said, struct error *err)
+{
+    const struct json *said = json_member(record, "said");
+    if (said == NULL)
+        return ERROR_NONE;
+    struct json *tried = json_object();
+    enum error_code code = run_json_end_as(tried, said, err);
+    json_free(tried);
+    if (code == ERROR_NONE)
+        *ret_said = json_copy(said);
+    return code;
+}
+
 static enum error_code parse(const struct buffer *text, const char *name, struct daemon_owned *owned, struct error *err)
 {
     struct json *record = NULL;
@@ -145,6 +163,8 @@ static enum error_code parse(const struct buffer *text, const char *name, struct
         code = json_get_u64(record, "started_unix_ms", &owned->started_unix_ms, err);
     if (code == ERROR_NONE)
         code = parse_launched(record, owned->launched, err);
+    if (code == ERROR_NONE)
+        code = parse_said(record, &owned->said, err);
     owned->uid = (uid_t)uid;
     owned->this_boot = code == ERROR_NONE && read_boot_id(this_boot) && strcmp(boot_id, this_boot) == 0;
     json_free(record);
@@ -229,8 +249,38 @@ void daemon_owned_remove(const struct daemon *daemon, const char *name)
     free(path);
 }
 
+void daemon_owned_end(const struct daemon_owned *owned, struct json *run)
+{
+    if (owned != NULL && owned->said != NULL && run_json_end_as(run, owned->said, NULL) == ERROR_NONE)
+        return;
+    if (owned != NULL && strcmp(owned->end, DAEMON_END_BACKSTOP) == 0)
+        run_json_end_backstop(run);
+    else
+        run_json_end(run, RUN_OUTCOME_GUARD_LOST,
+                     "the guard was lost without a last word; its keeper kills the run then");
+    json_set_null(run, "pid");
+}
+
+struct json *daemon_owned_run(const struct daemon_owned *owned)
+{
+    static const char *const unknown[] = {"port", "url", "exp", "dir"};
+    struct json *run = json_object();
+    char at[CLOCK_TEXT];
+    json_set_string(run, "name", owned->name);
+    json_set_string(run, "owner", owned->owner);
+    json_set_u64(run, "uid", owned->uid);
+    json_set_u64(run, "guard_pid", (uint64_t)owned->launched->pid);
+    json_set_string(run, "started_at", clock_text((int64_t)owned->started_unix_ms, at));
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
+        json_set_null(run, unknown[i]);
+    daemon_owned_end(owned, run);
+    return run;
+}
+
 void daemon_owned_fini(struct daemon_owned *owned)
 {
     free(owned->launched);
+    json_free(owned->said);
     owned->launched = NULL;
+    owned->said = NULL;
 }

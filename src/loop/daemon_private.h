@@ -94,7 +94,8 @@ void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list 
  * outcome "guard-lost". ERROR_NOT_FOUND: no record (yet); ERROR_FORMAT: damaged. The caller frees. */
 enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
                                    struct error *err);
-/* Its run object alone, which is read again only when the file is another one; of a live one with its age. */
+/* Its run object alone, which is read again only when the file is another one; of a live one with its age. Both: of a
+ * run that began, is over and has no record, our own one tells what there is. */
 enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
                                 struct error *err);
 void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names); /* sorted ones */
@@ -162,7 +163,9 @@ struct daemon_owned {
     bool this_boot;                 /* read: written since this machine was booted */
     bool live;                      /* read: this boot, and the guard's pid with this start time lives */
     uint64_t started_unix_ms;
-    char end[64]; /* what the daemon itself did to it: "" or "backstop" */
+    char end[64];      /* what the daemon itself did to it: "" or "backstop" */
+    bool began;        /* in mind alone: its guard has called in, so it was not refused */
+    struct json *said; /* the end that its guard told at the register (run_json_end_of); NULL: none yet. Owned */
 };
 enum error_code daemon_owned_write(const struct daemon *daemon, const struct daemon_owned *owned, struct error *err);
 /* ERROR_NOT_FOUND; ERROR_FORMAT: damaged: it was renamed to NAME.json.damaged, and one line on standard error said so.
@@ -170,6 +173,11 @@ enum error_code daemon_owned_write(const struct daemon *daemon, const struct dae
 enum error_code daemon_owned_read(const struct daemon *daemon, const char *name, struct daemon_owned *ret_owned,
                                   struct error *err);
 void daemon_owned_remove(const struct daemon *daemon, const char *name);
+/* The run object of a run that left no record of its own: name, owner, times, and how it ended. The caller frees. */
+struct json *daemon_owned_run(const struct daemon_owned *owned);
+/* Makes `run` say how the run of our own record ended, as far as we know it: what its guard told, else what we did to
+ * it, else that the guard was lost. `owned` NULL: the last. */
+void daemon_owned_end(const struct daemon_owned *owned, struct json *run);
 void daemon_owned_fini(struct daemon_owned *owned);
 
 /* daemon_keep.c: the runs that we started are kept in mind and on the tmpfs, and their guards watched by pidfd, also
@@ -188,6 +196,9 @@ size_t daemon_keep_count(const struct daemon *daemon, uid_t uid); /* live ones t
 /* Before the daemon ends a run by itself: `end` (DAEMON_END_...) is what its record says then. */
 #define DAEMON_END_BACKSTOP "backstop"
 void daemon_keep_note_end(const struct daemon *daemon, const char *name, const char *end);
+/* A guard has spoken at the register: its run has begun. Where it tells the end of it, our own record keeps that, as
+ * the guard's own cannot always be written. */
+void daemon_keep_said(const struct daemon *daemon, const struct registry_entry *entry);
 void daemon_keep_write_again(const struct daemon *daemon);              /* what could not be written */
 void daemon_keep_forget(const struct daemon *daemon, const char *name); /* an ended one, and its record */
 
@@ -203,8 +214,8 @@ enum error_code daemon_access_check(struct daemon *daemon, const struct control_
                                     uid_t owner, struct error *err);
 /* He sees all of this user's runs: the owner, root, the admin groups. Everybody else gets daemon_access_redact's. */
 bool daemon_access_sees_all(const struct daemon *daemon, const struct control_request *request, uid_t owner);
-/* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at, told_age_ms, the
- * figures of space without its path. The caller frees. */
+/* A run object as other users may see it: name, owner, uid, state, outcome, exit_status, guarantee, started_at,
+ * told_age_ms, the figures of space without its path. The caller frees. */
 struct json *daemon_access_redact(const struct json *run);
 /* For people and for a guard's record: "bob (uid 1001)"; "uid 1001" without a name, or while it is not known yet. */
 void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size);

@@ -163,13 +163,7 @@ static void mark_lost(const struct daemon *daemon, const char *name, struct json
     json_get_string(run, "state", &state, NULL);
     if (run_state_from_name(state) == RUN_ENDED)
         return;
-    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
-    if (owned != NULL && strcmp(owned->end, DAEMON_END_BACKSTOP) == 0)
-        run_json_end_backstop(run);
-    else
-        run_json_end(run, RUN_OUTCOME_GUARD_LOST,
-                     "the guard was lost without a last word; its keeper kills the run then");
-    json_set_null(run, "pid");
+    daemon_owned_end(daemon_keep_find(daemon, name), run);
 }
 
 static enum error_code parse_record(const struct buffer *text, const char *name, struct json **ret_record,
@@ -195,6 +189,13 @@ static enum error_code parse_record(const struct buffer *text, const char *name,
     }
     *ret_record = record;
     return ERROR_NONE;
+}
+
+/* Of a run that is over and left no record: what we know ourselves. NULL: nothing, it was refused. */
+static struct json *run_without_record(const struct daemon *daemon, const char *name, bool live)
+{
+    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
+    return !live && owned != NULL && (owned->began || owned->said != NULL) ? daemon_owned_run(owned) : NULL;
 }
 
 static enum error_code read_record(int folder_fd, uid_t uid, const char *name, struct stat *ret_status,
@@ -249,8 +250,15 @@ enum error_code daemon_runs_record(const struct daemon *daemon, const char *name
     if (code != ERROR_NONE)
         return code;
     code = read_record(fd, uid, name, &status, &record, err);
-    if (code != ERROR_NONE)
+    struct json *known = code == ERROR_NOT_FOUND ? run_without_record(daemon, name, live) : NULL;
+    if (known != NULL) {
+        record = json_object();
+        json_set_child(record, "run", known);
+        json_set_array(record, "events");
+        code = ERROR_NONE;
+    } else if (code != ERROR_NONE) {
         code = judge(daemon, name, fd, live, code, err);
+    }
     close(fd);
     if (code != ERROR_NONE)
         return code;
@@ -353,16 +361,22 @@ enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, b
         return code;
     struct daemon_known_run *known = remember(daemon->known, name);
     code = refresh(fd, uid, known, err);
-    if (code != ERROR_NONE)
+    struct json *run = NULL;
+    if (code == ERROR_NONE) {
+        run = json_copy(known->run);
+        if (live)
+            run_json_age(run, age_ms(&known->status));
+        else
+            mark_lost(daemon, name, run);
+    } else if (code == ERROR_NOT_FOUND) {
+        run = run_without_record(daemon, name, live);
+    }
+    if (run == NULL)
         code = judge(daemon, name, fd, live, code, err);
     close(fd);
-    if (code != ERROR_NONE)
+    if (run == NULL)
         return code;
-    *ret_run = json_copy(known->run);
-    if (live)
-        run_json_age(*ret_run, age_ms(&known->status));
-    else
-        mark_lost(daemon, name, *ret_run);
+    *ret_run = run;
     return ERROR_NONE;
 }
 

@@ -355,6 +355,7 @@ int guard_main(char **arguments, const struct server_operations *server)
         guard_register_begin(&guard);
         uv_timer_start(&guard.heartbeat, on_heartbeat, heartbeat_ms, heartbeat_ms);
         arm_tick(&guard);
+        unlink(guard.plan.record_path); /* of an older run of this name: ours may not fit */
         guard_report_record(&guard);
         uv_run(&guard.loop, UV_RUN_DEFAULT);
         end(&guard);

@@ -227,6 +227,8 @@ void guard_register_end(struct guard *guard)
         return;
     if (registration->fd >= 0)
         say(guard, false);
+    else if (registration->folder_fd >= 0 && registration->control_fd >= 0)
+        call_in(guard); /* a kldumpd that has just come back gets the last word all the same */
     let_go(registration, 0);
     registration->begun = false;
     if (registration->folder_fd >= 0)

@@ -74,5 +74,8 @@ enum error_code registry_open(uv_loop_t *loop, const struct registry_options *op
 struct registry_entry *registry_first(const struct registry *registry);
 /* That of `uid` before anybody's; NULL: none. */
 struct registry_entry *registry_find(const struct registry *registry, const char *name, uid_t uid);
+/* Reads now what the guard with this pid has sent, as if the loop had come to it: its end was seen elsewhere, and its
+ * last word may lie there still. Also of a registry that is NULL. */
+void registry_hear(struct registry *registry, pid_t pid);
 /* Closes; `gone` is not called. Handles end in the loop's next turns. Also of NULL. */
 void registry_close(struct registry *registry);

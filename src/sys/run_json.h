@@ -21,3 +21,10 @@ void run_json_age(struct json *run, uint64_t age_ms);
 
 /* The same as run_json_end for a run that kldumpd itself ended at the floor. */
 void run_json_end_backstop(struct json *run);
+
+/* What a run object tells of its end, for who keeps it where the guard cannot write: {outcome, exit_status, message,
+ * started_at}, a few hundred bytes. NULL: it has not ended, or says nothing sensible. The caller frees. */
+struct json *run_json_end_of(const struct json *run);
+
+/* Makes `run` say the end that run_json_end_of has told. ERROR_FORMAT: `end` is none, and `run` as before. */
+enum error_code run_json_end_as(struct json *run, const struct json *end, struct error *err);

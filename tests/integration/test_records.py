@@ -257,6 +257,55 @@ def test_a_full_folder(place, disk):
     assert process_is_alive(place.pid("b"))
 
 
+def begin_real(place, name):
+    """A run of the real guard on the stand-in, by a kldumpd of the build."""
+    words = place.command()
+    place.ctl("start", "--name", name, "--dir", place.folder / f"dumps-{name}", "--floor", "64M", "--", *words)
+
+
+def told_of(place, name):
+    """The outcome as each of the commands tells it."""
+    listed = [json.loads(line) for line in place.ctl("list", "--json").stdout.splitlines()]
+    return {"status": json.loads(place.ctl("status", name, "--json").stdout)["runs"][0]["outcome"],
+            "list": next(run["outcome"] for run in listed if run.get("name") == name),
+            "wait": json.loads(place.ctl("wait", name, "--for", "ended", "--json").stdout)["runs"][0]["outcome"],
+            "events": place.ctl("events", name).stdout.splitlines()[-1].split(": ")[1].split()[0],
+            "kldumpd": place.listed()[name]["outcome"]}
+
+
+@needs_root
+@pytest.mark.parametrize("when", ["before it begins", "while it lives"])
+def test_a_run_that_ends_while_the_folder_is_full_is_told_as_it_ended(place, disk, when):
+    """The guard's last record cannot be written, nor the copy beside the dump: the register has its last word."""
+    place.start_daemon()
+    if when == "before it begins":
+        begin_real(place, "a")
+        os.kill(place.listed()["a"]["guard_pid"], signal.SIGKILL)
+        wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "the end of the older run")
+        fill(disk)  # its record stays
+    begin_real(place, "a")
+    fill(disk)
+    assert place.listed()["a"]["state"] == "armed"
+    dumps = place.folder / "dumps-a"
+    shutil.rmtree(dumps)
+    place.ctl("stop", "a")
+    ended = {"stopped": 1, **({"guard-lost": 1} if when == "before it begins" else {})}
+    wait_for(lambda: place.ended() == ended, 5, "counted")
+    assert not dumps.exists()
+    for path in disk.glob("filler*"):
+        path.unlink()
+    assert told_of(place, "a") == dict.fromkeys(("status", "list", "wait", "events", "kldumpd"), "stopped")
+    place.kill_daemon()
+    place.start_daemon()
+    assert told_of(place, "a") == dict.fromkeys(("status", "list", "wait", "events", "kldumpd"), "stopped")
+    assert place.ended() == ended
+    run = place.listed()["a"]
+    assert run["state"] == "ended" and run["exit_status"] == 0 and run["pid"] is None
+    place.kill_daemon()
+    if when == "while it lives":  # else there is no record but kldumpd's
+        assert json.loads(place.ctl("status", "a", "--json").stdout)["runs"][0]["outcome"] == "stopped"
+
+
 @needs_root
 def test_a_read_only_folder(place, disk):
     place.begin()

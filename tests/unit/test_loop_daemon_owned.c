@@ -1,11 +1,13 @@
 /* The daemon's own records: written whole, read strictly, set aside when damaged, whatever is in their place. */
 #include "base/memory.h"
 #include "base/text.h"
+#include "json/json.h"
 #include "loop/daemon_private.h"
 #include "loop_helper.h"
 #include "sys/file.h"
 #include "sys/launch.h"
 #include "sys/process.h"
+#include "sys/run_json.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -116,6 +118,22 @@ static void put(const char *text, size_t length)
     assert_int_equal(file_replace(path, text, length, 0600, FILE_NO_SYNC, NULL), ERROR_NONE);
 }
 
+static void change(const char *from, const char *to)
+{
+    struct buffer text, changed;
+    buffer_init(&text);
+    buffer_init(&changed);
+    assert_int_equal(file_read(path, 100000, &text, NULL), ERROR_NONE);
+    char *at = strstr(text.data, from);
+    assert_non_null(at);
+    buffer_append(&changed, text.data, (size_t)(at - text.data));
+    buffer_text(&changed, to);
+    buffer_text(&changed, at + strlen(from));
+    put(changed.data, changed.length);
+    buffer_fini(&text);
+    buffer_fini(&changed);
+}
+
 static void test_what_is_written_is_read(void **state)
 {
     (void)state;
@@ -147,6 +165,82 @@ static void test_what_is_written_is_read(void **state)
     assert_int_equal(daemon_owned_read(&place, "a", &owned, NULL), ERROR_NOT_FOUND);
 }
 
+static struct json *parsed(const char *text)
+{
+    struct json *json = NULL;
+    assert_int_equal(json_parse(text, strlen(text), (struct json_limits){4096, JSON_DEPTH, 100}, &json, NULL),
+                     ERROR_NONE);
+    return json;
+}
+
+static void check_end(const struct daemon_owned *owned, const char *outcome, uint64_t status)
+{
+    const char *found, *state;
+    uint64_t number;
+    struct json *run = parsed("{\"state\":\"armed\",\"pid\":4711,\"exp\":\"e\"}");
+    daemon_owned_end(owned, run);
+    assert_int_equal(json_get_string(run, "outcome", &found, NULL), ERROR_NONE);
+    assert_int_equal(json_get_string(run, "state", &state, NULL), ERROR_NONE);
+    assert_int_equal(json_get_u64(run, "exit_status", &number, NULL), ERROR_NONE);
+    assert_string_equal(found, outcome);
+    assert_string_equal(state, "ended");
+    assert_int_equal(number, status);
+    assert_int_equal(json_type(json_member(run, "pid")), JSON_NULL);
+    assert_int_equal(json_type(json_member(run, "exp")), JSON_NULL);
+    json_free(run);
+}
+
+/* The guard's word before ours, ours before none; and it is there again for the next kldumpd. */
+static void test_how_it_ended(void **state)
+{
+    (void)state;
+    struct daemon_owned owned = of_process(getpid());
+    struct json *run = parsed("{\"state\":\"ended\",\"outcome\":\"server-exited\",\"exit_status\":7,"
+                              "\"message\":\"it\\u0007 ended\",\"started_at\":\"2026-11-30T08:00:00.000Z\"}");
+    check_end(NULL, "guard-lost", 85);
+    check_end(&owned, "guard-lost", 85);
+    text_copy(owned.end, sizeof owned.end, "backstop");
+    check_end(&owned, "floor", 83);
+    owned.said = run_json_end_of(run);
+    assert_non_null(owned.said);
+    check_end(&owned, "server-exited", 7);
+    assert_int_equal(daemon_owned_write(&place, &owned, NULL), ERROR_NONE);
+    daemon_owned_fini(&owned);
+    assert_int_equal(daemon_owned_read(&place, "a", &owned, NULL), ERROR_NONE);
+    check_end(&owned, "server-exited", 7);
+    struct json *whole = daemon_owned_run(&owned);
+    const char *text;
+    assert_int_equal(json_get_string(whole, "name", &text, NULL), ERROR_NONE);
+    assert_string_equal(text, "a");
+    assert_int_equal(json_get_string(whole, "message", &text, NULL), ERROR_NONE);
+    assert_string_equal(text, "it? ended");
+    json_free(whole);
+    json_free(run);
+    daemon_owned_fini(&owned);
+    change("\"outcome\": \"server-exited\"", "\"outcome\": \"none\"");
+    check_damaged("outcome");
+}
+
+/* A guard may say anything. */
+static void test_no_end(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {
+        "{}",
+        "[]",
+        "{\"state\":\"armed\",\"outcome\":\"stopped\",\"exit_status\":0,\"message\":\"\"}",
+        "{\"state\":\"ended\",\"outcome\":null,\"exit_status\":0}",
+        "{\"state\":\"ended\",\"outcome\":\"none\",\"exit_status\":0}",
+        "{\"state\":\"ended\",\"outcome\":\"stopped\",\"exit_status\":256}",
+        "{\"state\":\"ended\",\"outcome\":\"stopped\",\"exit_status\":-1}",
+        "{\"state\":\"ended\",\"outcome\":\"stopped\"}"};
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        struct json *run = parsed(runs[i]);
+        assert_null(run_json_end_of(run));
+        json_free(run);
+    }
+}
+
 static void test_a_guard_that_is_gone_is_not_live(void **state)
 {
     (void)state;
@@ -168,22 +262,6 @@ static void test_a_guard_that_is_gone_is_not_live(void **state)
     assert_int_equal(daemon_owned_read(&place, "a", &owned, NULL), ERROR_NONE);
     assert_false(owned.live);
     daemon_owned_fini(&owned);
-}
-
-static void change(const char *from, const char *to)
-{
-    struct buffer text, changed;
-    buffer_init(&text);
-    buffer_init(&changed);
-    assert_int_equal(file_read(path, 100000, &text, NULL), ERROR_NONE);
-    char *at = strstr(text.data, from);
-    assert_non_null(at);
-    buffer_append(&changed, text.data, (size_t)(at - text.data));
-    buffer_text(&changed, to);
-    buffer_text(&changed, at + strlen(from));
-    put(changed.data, changed.length);
-    buffer_fini(&text);
-    buffer_fini(&changed);
 }
 
 /* The pid is somebody's now, or the machine was booted since: never to be killed. */
@@ -373,6 +451,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_is_written_is_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_how_it_ended, setup, teardown),
+        cmocka_unit_test(test_no_end),
         cmocka_unit_test_setup_teardown(test_a_guard_that_is_gone_is_not_live, setup, teardown),
         cmocka_unit_test_setup_teardown(test_of_another_boot_or_process_is_not_live, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cut_at_every_byte, setup, teardown),

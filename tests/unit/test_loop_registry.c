@@ -219,6 +219,27 @@ static void test_find(void **state)
     until_gone(f, 3);
 }
 
+/* Without a turn of the loop, which may see the end of the guard before what it said. */
+static void test_hear(void **state)
+{
+    struct fixture *f = *state;
+    registry_hear(NULL, getpid());
+    registry_hear(f->registry, getpid());
+    int fd = register_run(f, "run-1");
+    say(f, fd, "{\"run\":{\"state\":\"stopping\"}}", 0);
+    say(f, fd, "{\"run\":{\"state\":\"ended\"}}", 0);
+    registry_hear(f->registry, getpid() + 1);
+    assert_string_equal(f->state, "armed");
+    registry_hear(f->registry, getpid());
+    assert_string_equal(f->state, "ended");
+    assert_int_equal(f->gone, 0);
+    close(fd);
+    registry_hear(f->registry, getpid());
+    assert_int_equal(f->gone, 1);
+    registry_hear(f->registry, getpid());
+    assert_int_equal(f->changed, 3);
+}
+
 static void refused(struct fixture *f, const char *packet, size_t descriptors, const char *message)
 {
     int fd = call(f);
@@ -446,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_happy, setup, teardown),
         cmocka_unit_test_setup_teardown(test_find, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hear, setup, teardown),
         cmocka_unit_test_setup_teardown(test_broken_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_deep, setup, teardown),
         cmocka_unit_test_setup_teardown(test_too_long, setup, teardown),
