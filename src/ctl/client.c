@@ -18,6 +18,7 @@
 
 struct client {
     int fd;
+    int reader_fd; /* -1: none */
     uint64_t next_id;
     struct buffer received; /* bytes after the last line that was read */
 };
@@ -99,11 +100,13 @@ static enum error_code wait_readable(struct client *client, int64_t end_ms, stru
 {
     for (;;) {
         int64_t left = end_ms < 0 ? -1 : end_ms - now_ms();
-        struct pollfd wait = {.fd = client->fd, .events = POLLIN};
+        struct pollfd wait[] = {{.fd = client->fd, .events = POLLIN}, {.fd = client->reader_fd}};
         int step = left < 0 || left > 60000 ? 60000 : (int)left;
-        int n = poll(&wait, 1, end_ms >= 0 && left <= 0 ? 0 : step);
-        if (n > 0)
+        int n = poll(wait, 2, end_ms >= 0 && left <= 0 ? 0 : step);
+        if (n > 0 && wait[0].revents != 0)
             return ERROR_NONE;
+        if (n > 0)
+            return error_set(err, ERROR_INTERRUPTED, "nobody reads any more");
         if (n < 0 && errno != EINTR)
             return error_set_errno(err, ERROR_SYSTEM, errno, "cannot wait for the answer");
         if (end_ms >= 0 && now_ms() >= end_ms)
@@ -233,6 +236,7 @@ enum error_code client_connect(const char *path, struct client **ret_client, str
         return code;
     struct client *client = memory_new(sizeof *client);
     client->fd = fd;
+    client->reader_fd = -1;
     client->next_id = 1;
     buffer_init(&client->received);
     struct json *parameters = json_object(), *hello = NULL;
@@ -246,6 +250,11 @@ enum error_code client_connect(const char *path, struct client **ret_client, str
     }
     *ret_client = client;
     return ERROR_NONE;
+}
+
+void client_watch_reader(struct client *client, int fd)
+{
+    client->reader_fd = fd;
 }
 
 void client_free(struct client *client)

@@ -38,6 +38,8 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
         struct json *events = NULL;
         code = find_events(find, after, first ? 0 : WAIT_MS, &events, &after, &ended, err);
         first = false;
+        if (code == ERROR_INTERRUPTED && output_is_closed(out))
+            return ERROR_NONE;
         if (code == ERROR_NONE) {
             print(out, events, as_json, oldest);
             code = output_flush(out, err);
@@ -86,9 +88,10 @@ static int run(const struct command *command, struct output *out, int argc, char
         return command_usage_error(command, "%s", err.message);
     double oldest = since != NULL ? (double)time(NULL) - (double)since_ms / 1000 : -1;
     enum error_code code = find_run(operands.item[0], &find, &err);
+    find.for_reader = true;
     if (code == ERROR_NONE)
         code = print_all(out, &find, follow, as_json, oldest, &err);
-    if (code == ERROR_NONE && !as_json)
+    if (code == ERROR_NONE && !as_json && !out->closed)
         print_why(out, &find);
     find_fini(&find);
     return code == ERROR_NONE ? STATUS_DONE : command_fail(command, &err);

@@ -54,7 +54,9 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
                 break;
             continue;
         }
-        if (code != ERROR_NONE)
+        if (code == ERROR_INTERRUPTED && output_is_closed(out))
+            code = ERROR_NONE;
+        if (code != ERROR_NONE || out->closed)
             break;
         if (as_json)
             print_json(out, next, &text);
@@ -81,6 +83,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     enum error_code code = find_run(operands.item[0], &find, &err);
+    find.for_reader = true;
     if (code == ERROR_NONE)
         code = print_all(out, &find, follow, as_json, &err);
     find_fini(&find);

@@ -141,6 +141,22 @@ static enum error_code find_in(const struct find_places *places, const char *nam
     return err->code;
 }
 
+/* The live run of which `name` is the number of a process; NULL: none. */
+static const char *run_of_pid(const struct find_list *list, const char *name)
+{
+    uint64_t number = 0, pid = 0, guard_pid = 0;
+    if (number_parse("pid", name, INT32_MAX, &number, NULL) != ERROR_NONE || number == 0)
+        return NULL;
+    for (size_t i = 0; i < list->count; i++) {
+        const struct json *run = list->seen[i].run;
+        show_number(run, "pid", &pid);
+        show_number(run, "guard_pid", &guard_pid);
+        if (find_is_live(run) && (number == pid || number == guard_pid))
+            return show_member(run, "name");
+    }
+    return NULL;
+}
+
 /* Names of live runs, with ", " between; those of ours alone, or of everybody. */
 static size_t live_names(const struct find_list *list, bool ours, struct buffer *names,
                          const struct find_seen **ret_last)
@@ -170,8 +186,18 @@ static enum error_code no_run(const char *name, struct error *err)
         return code;
     buffer_init(&names);
     size_t count = live_names(&list, false, &names, &last);
-    code = count == 0 ? error_set(err, ERROR_NO_RUN, "there is no run '%s'; no run is live now", name)
-                      : error_set(err, ERROR_NO_RUN, "there is no run '%s'; live now: %.300s", name, names.data);
+    const char *meant = run_of_pid(&list, name);
+    bool is_number = name[strspn(name, "0123456789")] == '\0';
+    if (meant != NULL)
+        code = error_set(err, ERROR_NO_RUN,
+                         "there is no run '%s': that is the pid of a process of run %.64s, and a run is given by its "
+                         "name",
+                         name, meant);
+    else
+        code = error_set(err, ERROR_NO_RUN, "there is no run '%s'%s; %s%.300s; 'kldumpctl list' shows %s", name,
+                         is_number ? " (a run is given by its name, not by a pid)" : "",
+                         count > 0 ? "live now: " : "no run is live now", names.data,
+                         count > 0 ? "all" : "those that have ended");
     buffer_fini(&names);
     find_list_fini(&list);
     return code;
@@ -284,6 +310,7 @@ enum error_code find_call(struct find *find, const char *method, struct json *pa
         json_set_string(parameters, "run", find->name);
     if (find->relayed && find->has_owner)
         json_set_u64(parameters, "uid", find->uid);
+    client_watch_reader(find->client, find->for_reader ? STDOUT_FILENO : -1);
     enum error_code code = client_call(find->client, method, parameters, timeout_ms, ret_result, err);
     if (code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL)
         error_prefix(err, "run %s", find->name);

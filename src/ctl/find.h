@@ -18,6 +18,7 @@ struct find {
     char *folder;        /* of the run in a runtime folder; NULL when relayed */
     char *daemon;        /* socket of the kldumpd that passes requests on; NULL unless relayed */
     struct json *record; /* of a dead run; NULL else */
+    bool for_reader;     /* answers are for whoever reads standard output: see client_watch_reader */
 };
 
 /* Looks for the run `name`, or OWNER/NAME: a live one of ours first, then one that a kldumpd has, then what a dead one

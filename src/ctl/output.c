@@ -76,6 +76,14 @@ enum error_code output_flush(struct output *out, struct error *err)
     return error_set_errno(err, ERROR_SYSTEM, saved, "cannot write the output");
 }
 
+bool output_is_closed(struct output *out)
+{
+    struct pollfd look = {.fd = out->fd};
+    if (poll(&look, 1, 0) > 0 && (look.revents & (POLLERR | POLLHUP)) != 0)
+        out->closed = true;
+    return out->closed;
+}
+
 void output_text(struct output *out, const char *text)
 {
     buffer_text(&out->pending, text);

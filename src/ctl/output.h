@@ -30,6 +30,9 @@ void output_restore_pipe_signal(void);
  * any other failure is ERROR_SYSTEM. */
 enum error_code output_flush(struct output *out, struct error *err);
 
+/* Whether whoever reads has gone, without writing anything; sets `closed` then. */
+bool output_is_closed(struct output *out);
+
 void output_text(struct output *out, const char *text);
 void output_format(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

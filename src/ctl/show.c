@@ -115,8 +115,18 @@ static bool is_redacted(const struct json *run)
     return show_number(run, "uid", &uid) && uid != geteuid() && json_member(run, "dir") == NULL;
 }
 
+/* "alice"; of a user without a name "uid 1234". */
+static const char *owner_text(const struct json *run, char *text, size_t size)
+{
+    const char *owner = show_member(run, "owner");
+    bool is_number = owner[0] != '\0' && owner[strspn(owner, "0123456789")] == '\0';
+    snprintf(text, size, "%s%s", is_number ? "uid " : "", owner);
+    return text;
+}
+
 static void show_state(struct output *out, const struct json *run)
 {
+    char owner[128];
     uint64_t uptime = 0;
     char since[DURATION_TEXT];
     const char *state = show_member(run, "state"), *text = state_text(run);
@@ -128,10 +138,10 @@ static void show_state(struct output *out, const struct json *run)
         output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "%s", show_member(run, "message"));
     if (is_redacted(run))
         output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, by %s", show_member(run, "started_at"),
-                    show_member(run, "owner"));
+                    owner_text(run, owner, sizeof owner));
     else
         output_pair(out, SHOW_LABEL, "Since", OUTPUT_PLAIN, "%s, %s %s, by %s", show_member(run, "started_at"),
-                    has_ended(run) ? "ran" : "up", duration_text(uptime, since), show_member(run, "owner"));
+                    has_ended(run) ? "ran" : "up", duration_text(uptime, since), owner_text(run, owner, sizeof owner));
 }
 
 static void show_server(struct output *out, const struct json *run)
@@ -335,10 +345,11 @@ static void show_seals(struct output *out, const struct json *run)
 
 void show_run(struct output *out, const struct json *run)
 {
+    char owner[128];
     show_state(out, run);
     if (is_redacted(run)) {
         output_pair(out, SHOW_LABEL, "", OUTPUT_YELLOW, "run of %s: only name, state and space are shown to you",
-                    show_member(run, "owner"));
+                    owner_text(run, owner, sizeof owner));
     } else {
         show_server(out, run);
         show_proofs(out, run);

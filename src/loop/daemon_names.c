@@ -7,15 +7,13 @@
 #include "base/text.h"
 #include "loop/clock.h"
 #include "loop/daemon_private.h"
+#include "sys/admin_names.h"
 
-#include <errno.h>
-#include <pwd.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { NAMES_MAX = 256, NAME_ROOM = 64, PASSWD_MAX = 64 * 1024 };
+enum { NAMES_MAX = 256, NAME_ROOM = 64 };
 static const uint64_t kept_ms = 3600000;
 
 struct name {
@@ -37,12 +35,8 @@ struct daemon_names {
 static void look_up(uv_work_t *work)
 {
     struct daemon_names *names = work->data;
-    struct passwd entry, *found = NULL;
-    char *room = malloc(PASSWD_MAX);
-    names->answer[0] = '\0';
-    if (room != NULL && getpwuid_r(names->asked, &entry, room, PASSWD_MAX, &found) == 0 && found != NULL)
-        text_clean(found->pw_name, strlen(found->pw_name), names->answer, sizeof names->answer);
-    free(room);
+    if (!admin_names_user(names->asked, names->answer, sizeof names->answer))
+        names->answer[0] = '\0';
 }
 
 static struct name *find(struct daemon_names *names, uid_t uid)

@@ -61,7 +61,7 @@ struct daemon_known {
     struct list damaged_told;       /* files of owned/ that could not be set aside, told already */
     struct daemon_known_run **runs; /* sorted by name */
     size_t run_count;
-    char *own_name;             /* of the user that we are; "?": he has none */
+    char own_name[64];          /* of the user that we are, or his number */
     struct daemon_kept *kept;   /* daemon_keep.c */
     struct daemon_ended *ended; /* daemon_ended.c */
 };
@@ -158,7 +158,7 @@ struct launch_result;
 struct daemon_owned {
     char name[65];
     uid_t uid;
-    char owner[64];                 /* name of that user */
+    char owner[64];                 /* name of that user; "": none, or not known when it was started */
     struct launch_result *launched; /* owned; pidfd -1 */
     bool this_boot;                 /* read: written since this machine was booted */
     bool live;                      /* read: this boot, and the guard's pid with this start time lives */

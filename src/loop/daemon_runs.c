@@ -11,13 +11,13 @@
 #include "json/json.h"
 #include "loop/clock.h"
 #include "loop/daemon_private.h"
+#include "sys/admin_names.h"
 #include "sys/file_below.h"
 #include "sys/run_json.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -30,9 +30,9 @@ static const char record_file[] = "record.json";
 
 void daemon_runs_begin(struct daemon *daemon)
 {
-    const struct passwd *user = getpwuid(geteuid()); /* nobody is served yet: it may take its time */
     daemon->known = memory_new(sizeof *daemon->known);
-    daemon->known->own_name = memory_copy(user != NULL ? user->pw_name : "?");
+    /* nobody is served yet: it may take its time */
+    admin_names_user(geteuid(), daemon->known->own_name, sizeof daemon->known->own_name);
     daemon_keep_begin(daemon);
     daemon_ended_begin(daemon);
     daemon_retain(daemon);
@@ -52,7 +52,6 @@ void daemon_runs_end(struct daemon *daemon)
     for (size_t i = 0; i < known->run_count; i++)
         forget(known->runs[i]);
     free(known->runs);
-    free(known->own_name);
     daemon_keep_free(known->kept);
     daemon_ended_free(known->ended);
     list_fini(&known->damaged_told);

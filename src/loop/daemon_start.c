@@ -296,10 +296,7 @@ static void keep(struct daemon_start *start)
                                  .started_unix_ms = (uint64_t)clock_wall_ms()};
     const char *owner = daemon_names_find(start->daemon, owned.uid);
     text_copy(owned.name, sizeof owned.name, start->plan.name);
-    if (owner != NULL)
-        text_copy(owned.owner, sizeof owned.owner, owner);
-    else
-        snprintf(owned.owner, sizeof owned.owner, "uid %u", (unsigned)owned.uid);
+    text_copy(owned.owner, sizeof owned.owner, owner != NULL ? owner : "");
     *owned.launched = start->result;
     owned.launched->pidfd = fcntl(start->result.pidfd, F_DUPFD_CLOEXEC, 0);
     daemon_keep_started(start->daemon, &owned);

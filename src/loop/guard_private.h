@@ -102,7 +102,7 @@ struct guard_plan {
     uint64_t total_bytes, free_at_start_bytes, floor_bytes, soft_bytes, warn_bytes;
     bool inodes_counted;
     uint64_t total_inodes, free_inodes, floor_inodes; /* 0 where they are not counted */
-    char owner[64];
+    char owner[64];                                   /* name of the user, or his number */
 };
 
 /* guard_register.c: kldumpd's register. */

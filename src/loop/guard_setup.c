@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "json/json.h"
 #include "loop/clock.h"
+#include "sys/admin_names.h"
 #include "sys/dump_folder.h"
 #include "sys/environment.h"
 #include "sys/file.h"
@@ -14,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,8 +347,7 @@ enum error_code guard_setup(struct guard *guard, char **arguments, struct error 
     plan->directory_fd = plan->lock_fd = plan->pending_fd = -1;
     plan->no_cgroup = getenv("KLDUMP_NO_CGROUP") != NULL;
     plan->from_daemon = arguments[0] != NULL && strcmp(arguments[0], "--plan") == 0 && arguments[1] == NULL;
-    const struct passwd *user = getpwuid(getuid());
-    snprintf(plan->owner, sizeof plan->owner, "%s", user != NULL ? user->pw_name : "?");
+    admin_names_user(getuid(), plan->owner, sizeof plan->owner);
     if (!plan->from_daemon)
         list_add_all(&given, arguments);
     enum error_code code = plan->from_daemon ? read_plan(plan, &given, err) : take_environment(plan, err);

@@ -2,15 +2,17 @@
 
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM_MAX = 16 * 1024 * 1024 }; /* of a group with all its members */
+enum { ROOM_MAX = 16 * 1024 * 1024 /* of a group with all its members */, USER_ROOM = 64 * 1024 };
 
 /* One question to the name service: 0 and *ret_found, or an errno value. */
 typedef int lookup(const char *name, char *room, size_t size, bool *ret_found, uint32_t *ret_id);
@@ -93,4 +95,17 @@ void admin_names_groups(const struct list *names, const char *what, gid_t **ret_
                         struct list *faults)
 {
     find_all(names, what, "group", look_up_group, ret_groups, ret_count, faults);
+}
+
+bool admin_names_user(uid_t uid, char *text, size_t size)
+{
+    struct passwd entry, *found = NULL;
+    char *room = memory_new(USER_ROOM);
+    bool known = getpwuid_r(uid, &entry, room, USER_ROOM, &found) == 0 && found != NULL && found->pw_name[0] != '\0';
+    if (known)
+        text_clean(found->pw_name, strlen(found->pw_name), text, size);
+    else
+        snprintf(text, size, "%u", (unsigned)uid);
+    free(room);
+    return known;
 }

@@ -1,4 +1,5 @@
-/* Names of users and groups of the admin's rules, as numbers. Asks the name service, which can block. Any thread. */
+/* Names of users and groups of the admin's rules, as numbers, and the name of a user. Asks the name service, which can
+ * block. Any thread. */
 #pragma once
 
 #include "base/list.h"
@@ -13,3 +14,6 @@ void admin_names_users(const struct list *names, const char *what, uid_t **ret_u
                        struct list *faults);
 void admin_names_groups(const struct list *names, const char *what, gid_t **ret_groups, size_t *ret_count,
                         struct list *faults);
+
+/* The name of a user, made safe to show; false, and his number as text: he has none, or it cannot be looked up. */
+bool admin_names_user(uid_t uid, char *text, size_t size);

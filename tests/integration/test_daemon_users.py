@@ -114,6 +114,8 @@ def test_a_record_that_cannot_be_written_makes_no_old_figures(place):
         assert (run["name"], run["state"]) == ("a", "dumping") and run["told_age_ms"] < 15000
         assert run["space"]["free_bytes"] > 1 and run["space"]["reading_age_ms"] < 30000
         assert ("uptime_ms" in run) == (who is person)
+        assert run["owner"] == json.loads(who.ctl("status", "a", "--json").stdout)["runs"][0]["owner"] == str(person.uid)
+        assert f", by uid {person.uid}\n" in who.ctl("status", "a").stdout
         assert "old)" not in who.ctl("list").stdout
     folder.chmod(0o700)
     person.ctl("stop", "a")

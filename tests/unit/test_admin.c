@@ -1,4 +1,5 @@
 /* src/sys/admin.h and admin_set.h: files of the wrong owner, names, who may do what, filesystems. */
+#include "sys/admin_names.h"
 #include "sys/admin_set.h"
 
 #include <setjmp.h>
@@ -286,6 +287,16 @@ static void test_set(void **state)
     unsetenv("KLDUMP_RULES");
 }
 
+static void test_name_of_a_user(void **state)
+{
+    char text[64];
+    (void)state;
+    assert_true(admin_names_user(0, text, sizeof text));
+    assert_string_equal(text, "root");
+    assert_false(admin_names_user(4009999999u, text, sizeof text));
+    assert_string_equal(text, "4009999999");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -297,6 +308,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_filesystems, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folders_through_links, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_set, set_up, tear_down),
+        cmocka_unit_test(test_name_of_a_user),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,9 @@ class Finding(Base):
     def test_no_run(self):
         self.assertIn("no run is live", self.ctl("status", status=87)[1])
         self.assertIn("there is no run 'x'", self.ctl("status", "x", status=87)[1])
+        self.assertRegex(self.ctl("status", "9999", status=87)[1],
+                         r"^kldumpctl status: there is no run '9999' \(a run is given by its name, not by a pid\); no run is live now; "
+                         "'kldumpctl list' shows those that have ended\n$")
         self.assertIn("No runs", self.ctl("list")[0])
         self.assertIn("kldumpd is not running", self.ctl("start", "--", "x", status=87)[1])
 
@@ -119,7 +122,10 @@ class Finding(Base):
         self.guard("c")
         _, err = self.ctl("status", status=2)
         self.assertIn("several runs are live, say which: a, c", err)
-        self.assertIn("live now: a, c", self.ctl("status", "zz", status=87)[1])
+        self.assertIn("there is no run 'zz'; live now: a, c; 'kldumpctl list' shows all", self.ctl("status", "zz", status=87)[1])
+        for pid in "4711", str(os.getpid()):
+            self.assertIn("there is no run '%s': that is the pid of a process of run a, and a run is given by its name" % pid,
+                          self.ctl("status", pid, status=87)[1])
 
     def test_dead_run_from_its_record(self):
         guard = self.guard("d", state="dumping", exp="dec")
@@ -280,6 +286,25 @@ class Reading(Base):
             env = dict(self.environment, NO_COLOR=no_colour, TERM="xterm")
             subprocess.run([KLDUMPCTL, "status", "s"], env=env, stdout=follower, check=True)
             self.assertEqual("\x1b[" in self.read_terminal(leader, follower), expected)
+
+    def test_a_reader_that_goes_while_nothing_happens(self):
+        """kldumpctl events -f | head -1: not at the next event, but now, and without a word."""
+        guard = self.guard()
+        guard.event("the only one")
+        guard.say("a line\n")
+        for command in "events", "logs":
+            process = self.start(command, "t", "-f")
+            process.stdout.readline()
+            begin = time.monotonic()
+            process.stdout.close()
+            self.assertEqual(process.wait(timeout=30), 0)
+            self.assertLess(time.monotonic() - begin, 5, command)
+            self.assertEqual(process.stderr.read(), "")
+            process.stderr.close()
+
+    def test_a_user_without_a_name(self):
+        self.guard(owner="4711")
+        self.assertIn(", by uid 4711\n", self.ctl("status", "t")[0])
 
     def test_large_answer_through_a_slow_non_blocking_pipe(self):
         guard = self.guard("s", message="m" * 900000)
