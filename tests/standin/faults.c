@@ -47,7 +47,7 @@ bool faults_init(void)
     if (given == NULL)
         return true;
     static char *list; /* kept: values point into it */
-    list = text_copy(given);
+    list = text_duplicate(given);
     char *rest = NULL;
     for (char *item = strtok_r(list, ", ", &rest); item != NULL; item = strtok_r(NULL, ", ", &rest))
         if (!switch_on(item))

@@ -61,8 +61,8 @@ static pid_t spawn(const char *program, const char *code, const int *fds, int fd
         return pid;
     for (int i = 0; i < fd_count; i++)
         keep_in_exec(fds[i]);
-    char *argv[] = {text_copy(program), text_copy("-c"), text_copy(code),
-                    strstr(code, "spawn_main") != NULL ? text_copy("--multiprocessing-fork") : NULL, NULL};
+    char *argv[] = {text_duplicate(program), text_duplicate("-c"), text_duplicate(code),
+                    strstr(code, "spawn_main") != NULL ? text_duplicate("--multiprocessing-fork") : NULL, NULL};
     execv("/proc/self/exe", argv);
     perror("kldump-standin: exec of /proc/self/exe");
     _exit(127);
@@ -301,7 +301,7 @@ _Noreturn void processes_child(const char *program, const char *code)
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(start, "argv"), *item;
     char **given = text_allocate((size_t)(cJSON_GetArraySize(list) + 1) * sizeof given[0]);
     int count = 0;
-    cJSON_ArrayForEach(item, list) given[count++] = text_copy(item->valuestring);
+    cJSON_ArrayForEach(item, list) given[count++] = text_duplicate(item->valuestring);
     arguments_parse(&arguments, count, given);
     scheduler_run(&arguments, &main_process, start);
 }

@@ -22,7 +22,7 @@ struct request *request_new_internal(const char *rid, const int64_t *ids, size_t
 {
     struct request *request = text_allocate(sizeof *request);
     request->call = -1;
-    request->rid = text_copy(rid);
+    request->rid = text_duplicate(rid);
     request->ids = text_allocate((count + wanted + 2) * sizeof ids[0]);
     if (count > 0)
         memcpy(request->ids, ids, count * sizeof ids[0]);
@@ -58,7 +58,7 @@ struct request *request_new(const cJSON *message, long call, int number)
     const char *rejection = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "rejection"));
     if (rejection != NULL) {
         /* It runs as a prompt of one token, id 0 (SGLang 0.5.23, live). */
-        request->rejection = text_copy(rejection);
+        request->rejection = text_duplicate(rejection);
         request->ids[0] = 0;
         request->prompt = request->length = 1;
         request->wanted = 0;

@@ -192,7 +192,7 @@ void server_request_begin(const char *rid)
 {
     pthread_mutex_lock(&shared.lock);
     if (shared.open < OPEN_MAX_REQUESTS)
-        shared.rids[shared.open++] = text_copy(rid);
+        shared.rids[shared.open++] = text_duplicate(rid);
     pthread_mutex_unlock(&shared.lock);
 }
 

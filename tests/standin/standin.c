@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* as the Python interpreter does: a write beyond the limit is an error, not the end */
     title_init(argc, argv);
     for (int i = 0; i < count; i++) /* the title is written over argv */
-        copies[i] = text_copy(argv[i]);
+        copies[i] = text_duplicate(argv[i]);
     if (count >= 2 && strcmp(copies[1], "--help-faults") == 0) {
         faults_help();
         return 0;

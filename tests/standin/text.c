@@ -16,7 +16,7 @@ void *text_allocate(size_t size)
     return memory;
 }
 
-char *text_copy(const char *string)
+char *text_duplicate(const char *string)
 {
     size_t size = strlen(string) + 1;
     return memcpy(text_allocate(size), string, size);

@@ -39,6 +39,6 @@ void text_format(struct text *text, const char *format, ...) __attribute__((form
 
 /* malloc, calloc and strdup that end the program instead of returning NULL. */
 void *text_allocate(size_t size);
-char *text_copy(const char *string);
+char *text_duplicate(const char *string);
 
 #endif

@@ -1,0 +1,13 @@
+# Tests of `kldumpctl diff`: dump folders of a small model, and what is found in them.
+check_LIBRARIES = libscenario.a
+libscenario_a_SOURCES = \
+    tests/unit/scenario.c tests/unit/scenario.h tests/unit/scenario_forward.c tests/unit/scenario_internal.h \
+    tests/unit/dump_files.c tests/unit/dump_files.h \
+    tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
+libscenario_a_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)
+
+check_PROGRAMS += tests/unit/test_scenario
+TESTS += tests/unit/test_scenario
+tests_unit_test_scenario_SOURCES = tests/unit/test_scenario.c
+tests_unit_test_scenario_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir) -DTEST_DATA='"$(abs_srcdir)/tests/data"'
+tests_unit_test_scenario_LDADD = libscenario.a libbase.a $(CMOCKA_LIBS)
