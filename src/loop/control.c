@@ -12,6 +12,9 @@
  * A client that goes before its answer: its requests lose their connection and stay the handlers'; the answer is
  * dropped. End of file counts as gone: a Unix socket does not tell a half close from a close until one writes.
  *
+ * What one user's clients hold together is counted (control_account.c); the one with which it becomes too much is told
+ * so and closed, or its request refused.
+ *
  * A client that does not read: libuv queues; beyond CONTROL_QUEUE_MAX it is closed. control_send may be called by a
  * handler's caller, so nothing is freed and nobody is called there: both wait for the close callback.
  *
@@ -37,9 +40,33 @@ enum { HELLO_MS = 10000, ENDING_MS = 2000, CONTROL_BACKLOG = 1024 };
 struct write {
     uv_write_t request;
     char *data;
+    size_t length;
 };
 
+enum { INPUT_KEPT = 64 * 1024 /* room that a connection keeps for its next line */ };
+
 /* -- the end of things -- */
+
+/* NULL: who it is could not be found out; he is being told so. */
+static struct control_account *account_of(const struct control_connection *connection)
+{
+    return connection->peer != NULL ? connection->peer->account : NULL;
+}
+
+/* The room of the begun line, as it is now. */
+static void count_input(struct control_connection *connection)
+{
+    control_account_change(account_of(connection), connection->counted, connection->input.capacity);
+    connection->counted = connection->input.capacity;
+}
+
+static void drop_input(struct control_connection *connection)
+{
+    buffer_fini(&connection->input);
+    buffer_init(&connection->input);
+    connection->scanned = 0;
+    count_input(connection);
+}
 
 static void drop_server_handle(struct control_server *server)
 {
@@ -47,6 +74,7 @@ static void drop_server_handle(struct control_server *server)
         return;
     void (*closed)(void *) = server->closed;
     void *user = server->closed_user;
+    control_account_forget(server);
     free((char *)server->options.path);
     free((char *)server->options.program);
     free((char *)server->options.run);
@@ -87,8 +115,10 @@ static void on_connection_handle_closed(uv_handle_t *handle)
         connection->next->link = connection->link;
     server->count--;
     server->refused -= connection->refused;
-    control_peer_drop(connection->peer);
+    drop_input(connection);
     buffer_fini(&connection->input);
+    count_input(connection);
+    control_peer_drop(connection->peer);
     free(connection);
     if (server->closing && server->first == NULL && !uv_is_closing((uv_handle_t *)&server->drain))
         uv_close((uv_handle_t *)&server->drain, on_server_handle_closed); /* nobody is left to drain */
@@ -123,6 +153,7 @@ static void on_written(uv_write_t *request, int status)
 {
     struct control_connection *connection = request->data;
     struct write *write = (struct write *)request;
+    control_account_change(account_of(connection), write->length, 0);
     free(write->data);
     free(write);
     connection->writes--;
@@ -138,7 +169,7 @@ void control_send(struct control_connection *connection, struct buffer *line)
     }
     buffer_append(line, "\n", 1);
     struct write *write = memory_new(sizeof *write);
-    size_t length = line->length;
+    size_t length = write->length = line->length;
     write->data = buffer_steal(line);
     write->request.data = connection;
     uv_buf_t bytes = uv_buf_init(write->data, (unsigned)length);
@@ -150,7 +181,10 @@ void control_send(struct control_connection *connection, struct buffer *line)
         return;
     }
     connection->writes++;
-    if (uv_stream_get_write_queue_size(stream) > CONTROL_QUEUE_MAX)
+    control_account_change(account_of(connection), 0, length);
+    size_t unread = uv_stream_get_write_queue_size(stream);
+    if (unread > CONTROL_QUEUE_MAX ||
+        (unread > 0 && control_account_check(account_of(connection), 0, unread, NULL) != ERROR_NONE))
         close_connection(connection);
 }
 
@@ -202,12 +236,13 @@ static void take_lines(struct control_connection *connection)
         from = to + 1;
     }
     if (!still_reading(connection)) {
-        buffer_clear(input);
-        connection->scanned = 0;
+        drop_input(connection);
         return;
     }
     buffer_consume(input, from);
     connection->scanned -= from;
+    if (input->length == 0 && input->capacity > INPUT_KEPT)
+        drop_input(connection);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
@@ -222,7 +257,15 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
     if (!still_reading(connection))
         return;
     buffer_append(&connection->input, bytes->base, (size_t)count);
+    count_input(connection);
     take_lines(connection);
+    struct error problem = ERROR_INIT;
+    if (!still_reading(connection) || connection->input.length == 0 ||
+        control_account_check(account_of(connection), 0, connection->input.capacity, &problem) == ERROR_NONE)
+        return;
+    control_send_problem(connection, -32000, problem.code, problem.message);
+    control_end(connection);
+    drop_input(connection);
 }
 
 /* -- connecting -- */
@@ -240,7 +283,7 @@ static enum error_code find_peer(struct control_connection *connection, struct e
     int descriptor;
     if (uv_fileno((uv_handle_t *)&connection->pipe, &descriptor) != 0)
         return error_set(err, ERROR_SYSTEM, "the connection has no descriptor");
-    return control_peer_new(descriptor, &connection->peer, err);
+    return control_peer_new(connection->server, descriptor, &connection->peer, err);
 }
 
 /* Whether this client is turned away, and why. */

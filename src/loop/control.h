@@ -21,11 +21,12 @@ enum control_method {
 
 enum {
     CONTROL_VERSION = 1,
-    CONTROL_FRAME_MAX = 1024 * 1024,     /* bytes of one line without its end, both ways */
-    CONTROL_REQUEST_VALUES = 4096,       /* JSON values in a request: an environment and a command are hundreds */
-    CONTROL_ANSWER_VALUES = 16384,       /* and in a guard's answer: GUARD_EVENTS_MAX events are 7002 */
-    CONTROL_QUEUE_MAX = 4 * 1024 * 1024, /* unread answers; a client that lets more pile up is closed */
-    CONTROL_PER_UID = 256,               /* connections of one user; root's are counted in the total alone */
+    CONTROL_FRAME_MAX = 1024 * 1024,       /* bytes of one line without its end, both ways */
+    CONTROL_REQUEST_VALUES = 4096,         /* JSON values in a request: an environment and a command are hundreds */
+    CONTROL_ANSWER_VALUES = 16384,         /* and in a guard's answer: GUARD_EVENTS_MAX events are 7002 */
+    CONTROL_QUEUE_MAX = 4 * 1024 * 1024,   /* unread answers; a client that lets more pile up is closed */
+    CONTROL_PER_UID = 256,                 /* connections of one user; root's are counted in the total alone */
+    CONTROL_USER_BYTES = 24 * 1024 * 1024, /* memory that they hold together; root's may hold more */
     CONTROL_TOTAL = 1024,
     CONTROL_RESERVED = 16,    /* of these, for root: other users cannot keep it out */
     CONTROL_REFUSED = 64,     /* that are being told why not, beside the total; beyond: closed without a word */

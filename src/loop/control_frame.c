@@ -107,6 +107,7 @@ static struct json *finish(struct control_request *request, struct control_conne
         connection->outstanding--;
     }
     json_free(pending->message);
+    control_account_change(pending->peer->account, pending->bytes, 0);
     control_peer_drop(pending->peer);
     free(pending);
     if (connection == NULL || connection->closing) {
@@ -304,6 +305,8 @@ static void hand_over(struct control_connection *connection, enum control_method
     struct control_peer *peer = connection->peer;
     peer->references++;
     pending->peer = peer;
+    pending->bytes = sizeof *pending + json_memory(message);
+    control_account_change(peer->account, 0, pending->bytes);
     pending->request.uid = peer->uid;
     pending->request.pid = peer->pid;
     pending->request.gid = peer->gid;
@@ -348,6 +351,9 @@ static int check(struct control_connection *connection, struct json *message, en
         error_set(err, ERROR_BUSY, "%d requests of this connection wait for their answer already", CONTROL_OUTSTANDING);
         return OWN_ERROR;
     }
+    size_t bytes = json_memory(message);
+    if (control_account_check(connection->peer->account, bytes, bytes, err) != ERROR_NONE)
+        return OWN_ERROR;
     *ret_method = method;
     return 0;
 }

@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-enum error_code control_peer_new(int descriptor, struct control_peer **ret_peer, struct error *err)
+enum error_code control_peer_new(struct control_server *server, int descriptor, struct control_peer **ret_peer,
+                                 struct error *err)
 {
     struct socket_peer who;
     enum error_code code = socket_peer_read(descriptor, CONTROL_GROUPS, &who, err);
@@ -17,7 +18,8 @@ enum error_code control_peer_new(int descriptor, struct control_peer **ret_peer,
                                   .pid = who.pid,
                                   .gid = who.gid,
                                   .groups = who.groups,
-                                  .group_count = who.group_count};
+                                  .group_count = who.group_count,
+                                  .account = control_account_take(server, who.uid)};
     *ret_peer = peer;
     return ERROR_NONE;
 }
@@ -26,6 +28,7 @@ void control_peer_drop(struct control_peer *peer)
 {
     if (peer == NULL || --peer->references > 0)
         return;
+    control_account_drop(peer->account);
     free(peer->groups);
     free(peer->by);
     free(peer);

@@ -6,6 +6,14 @@
 
 #include <stdint.h>
 
+/* One user. Peers keep it, some of them longer than the server lives. */
+struct control_account {
+    struct control_account *next, **link; /* of the server; `link` NULL once that has gone */
+    uid_t uid;
+    unsigned references;
+    size_t bytes; /* begun lines, requests without an answer, answers not sent */
+};
+
 /* A client as the kernel tells. Requests keep it until they are answered, also when the connection has gone. */
 struct control_peer {
     unsigned references;
@@ -14,7 +22,8 @@ struct control_peer {
     gid_t gid;
     gid_t *groups;
     size_t group_count;
-    char *by; /* of hello; NULL */
+    char *by;                        /* of hello; NULL */
+    struct control_account *account; /* a reference */
 };
 
 struct control_server {
@@ -26,6 +35,7 @@ struct control_server {
     bool bound;                     /* by us, not by the service manager */
     uint64_t device, inode;         /* of our socket, so that we never remove another's */
     struct control_connection *first;
+    struct control_account *accounts;
     size_t count, refused; /* all connections; those of them that were turned away */
     void (*closed)(void *user);
     void *closed_user;
@@ -34,8 +44,20 @@ struct control_server {
 
 /* control_peer.c: asks the kernel about the other end of a connected socket. ERROR_TOO_LARGE: more than CONTROL_GROUPS
  * groups. The caller owns one reference. */
-enum error_code control_peer_new(int descriptor, struct control_peer **ret_peer, struct error *err);
+enum error_code control_peer_new(struct control_server *server, int descriptor, struct control_peer **ret_peer,
+                                 struct error *err);
 void control_peer_drop(struct control_peer *peer); /* also of NULL */
+
+/* control_account.c: that of this user, with one more reference. */
+struct control_account *control_account_take(struct control_server *server, uid_t uid);
+void control_account_drop(struct control_account *account); /* also of NULL */
+/* A part of what he holds becomes `to` bytes after `from`. Of NULL: nothing. */
+void control_account_change(struct control_account *account, size_t from, size_t to);
+void control_account_forget(struct control_server *server); /* the server goes; some accounts stay with requests */
+/* ERROR_BUSY: with so many bytes more this user would hold more than he may; asked for a part of `part_bytes` (small
+ * ones have some room for themselves). NULL: nobody, who may. */
+enum error_code control_account_check(const struct control_account *account, size_t more_bytes, size_t part_bytes,
+                                      struct error *err);
 
 /* A request with what is needed to answer it; `request` comes first, so the two pointers convert. */
 struct control_pending {
@@ -44,6 +66,7 @@ struct control_pending {
     struct json *message;         /* owns request.parameters */
     struct json *id;              /* owned */
     struct control_peer *peer;    /* a reference */
+    size_t bytes;                 /* in its account */
 };
 
 struct control_connection {
@@ -59,6 +82,7 @@ struct control_connection {
     bool closing;
     struct buffer input;
     size_t scanned; /* bytes of input known to hold no line end */
+    size_t counted; /* bytes of input in the account */
     struct control_pending *pending;
     unsigned outstanding, writes;
 };

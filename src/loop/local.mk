@@ -7,6 +7,7 @@ libloop_a_SOURCES = \
     src/loop/control.c src/loop/control.h src/loop/control_private.h \
     src/loop/control_bind.c \
     src/loop/control_frame.c \
+    src/loop/control_account.c \
     src/loop/control_peer.c \
     src/loop/daemon.c src/loop/daemon.h src/loop/daemon_private.h \
     src/loop/daemon_access.c \

@@ -236,6 +236,147 @@ static void test_refused_ones_are_no_burden(void **state)
         client_close(&refused[i]);
 }
 
+/* A line of `length` bytes without its end: a wait for a state with a long name. */
+static char *long_wait(size_t length)
+{
+    static const char head[] = "{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"wait\",\"params\":{\"for\":\"";
+    static const char tail[] = "\",\"timeout_ms\":1000}}";
+    char *line = malloc(length + 2);
+    memset(line, 'x', length);
+    memcpy(line, head, sizeof head - 1);
+    memcpy(line + length - (sizeof tail - 1), tail, sizeof tail);
+    return line;
+}
+
+static struct client ready_as(struct fixture *f, uid_t uid)
+{
+    struct client client = client_as(f, uid);
+    send_text(f, &client, hello);
+    expect_text(f, &client, "result.program", "kldump-run");
+    return client;
+}
+
+static void expect_served(struct fixture *f, uid_t uid)
+{
+    struct client client = ready_as(f, uid);
+    send_text(f, &client, status);
+    expect_text(f, &client, "result.state", "armed");
+    client_close(&client);
+}
+
+static void turn_until_alone(struct fixture *f)
+{
+    uint64_t end = loop_now_ms() + LOOP_PATIENCE_MS;
+    while (control_connections(f->server) > 0 && loop_now_ms() < end)
+        loop_turn(&f->loop, -1);
+    assert_int_equal(control_connections(f->server), 0);
+}
+
+enum { MIB = 1024 * 1024, USER_MIB = CONTROL_USER_BYTES / MIB };
+
+/* Begun lines of one user take so much memory and no more; nobody else is concerned. */
+static void test_begun_lines_of_one_user_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    struct client clients[USER_MIB + 8];
+    char *line = long_wait(MIB - 100);
+    int busy = 0;
+    set_groups(1);
+    for (int i = 0; i < USER_MIB + 8; i++) {
+        clients[i] = ready_as(f, STRANGER);
+        send_bytes(f, &clients[i], line, MIB - 100);
+    }
+    for (int turns = 0; turns < 10; turns++)
+        loop_turn(&f->loop, -1);
+    for (int i = 0; i < USER_MIB + 8; i++) {
+        receive(&clients[i]);
+        if (clients[i].input.length == 0)
+            continue;
+        expect_error(f, &clients[i], -32000, "busy");
+        expect_end(f, &clients[i]);
+        busy++;
+    }
+    assert_int_equal(busy, 9); /* one MiB is for small requests */
+    expect_served(f, STRANGER + 1);
+    expect_served(f, STRANGER);
+    client_close(&clients[1]);
+    client_close(&clients[2]);
+    turn_until_gone(f, busy + 4);
+    send_text(f, &clients[0], "\n"); /* a line that was begun in time is taken */
+    turn_until_held(f, 1);
+    struct client root = client_as(f, 0);
+    send_text(f, &root, hello);
+    expect_text(f, &root, "result.program", "kldump-run");
+    send_bytes(f, &root, line, MIB - 100);
+    send_text(f, &root, "\n");
+    turn_until_held(f, 2);
+    client_close(&root);
+    for (int i = 0; i < USER_MIB + 8; i++)
+        if (i != 1 && i != 2)
+            client_close(&clients[i]);
+    turn_until_alone(f);
+    struct client again = ready_as(f, STRANGER);
+    for (int i = 0; i < 3; i++) {
+        send_bytes(f, &again, line, MIB - 100);
+        send_text(f, &again, "\n");
+    }
+    turn_until_held(f, 5);
+    client_close(&again);
+    free(line);
+}
+
+/* So do requests that wait for their answer, also when their client has gone. */
+static void test_requests_of_one_user_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    enum { LENGTH = MIB - 100 };
+    char *line = long_wait(LENGTH);
+    line[LENGTH] = '\n';
+    set_groups(1);
+    struct client client = ready_as(f, STRANGER), other = ready_as(f, STRANGER);
+    for (int i = 1; i <= USER_MIB - 3; i++) {
+        send_bytes(f, &client, line, LENGTH + 1);
+        turn_until_held(f, i);
+    }
+    client_close(&client);
+    turn_until_gone(f, 1);
+    send_bytes(f, &other, line, LENGTH + 1);
+    expect_error(f, &other, -32000, "busy");
+    send_text(f, &other, status); /* a small one is served on the same connection */
+    expect_text(f, &other, "result.state", "armed");
+    for (int i = 0; i < 4; i++)
+        control_reply(f->held[--f->held_count], json_object());
+    int held = f->held_count;
+    send_bytes(f, &other, line, LENGTH + 1);
+    turn_until_held(f, held + 1);
+    client_close(&other);
+    free(line);
+}
+
+/* And answers that nobody reads. */
+static void test_unread_answers_of_one_user_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    static const char logs[] = "{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"logs\",\"params\":{\"offset\":1000000}}\n";
+    struct client clients[USER_MIB];
+    set_groups(1);
+    for (int i = 0; i < USER_MIB; i++) {
+        clients[i] = ready_as(f, STRANGER);
+        for (int k = 0; k < 3; k++)
+            send_text(f, &clients[i], logs);
+        for (int turns = 0; turns < 3; turns++)
+            uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_in_range(f->gone, USER_MIB / 2, USER_MIB - 8);
+    expect_served(f, STRANGER);
+    expect_served(f, STRANGER + 1);
+    for (int i = 0; i < 3; i++) /* the first was there in time */
+        expect_text(f, &clients[0], "error", "(none)");
+    for (int i = 0; i < USER_MIB; i++)
+        client_close(&clients[i]);
+    turn_until_alone(f);
+}
+
 static void test_a_socket_of_the_service_manager_is_used_and_never_removed(void **state)
 {
     struct fixture *f = *state;
@@ -319,6 +460,9 @@ int main(void)
         R(test_by_is_taken_from_root_and_the_owner_alone),
         R(test_one_user_is_capped_and_users_together_leave_room_for_root),
         R(test_refused_ones_are_no_burden),
+        R(test_begun_lines_of_one_user_are_limited),
+        R(test_requests_of_one_user_are_limited),
+        R(test_unread_answers_of_one_user_are_limited),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return geteuid() == 0 ? failed + cmocka_run_group_tests(users, NULL, NULL) : failed;
