@@ -1,19 +1,19 @@
 /* kldumpctl start [--no-wait] [OPTIONS] -- CMD...
  *
  * Happy path: check the options here, hand arguments, environment and folder to kldumpd, print the name it answers,
- * show the stages until the run is armed. Failures: a bad option (nothing was begun), no daemon, refused by it; the run
- * ends before it is armed (last lines of the server's output, the message, the run's own exit status). */
+ * show the stages until the run is armed. Failures: a bad option, what cannot be handed over (nothing was begun), no
+ * daemon, refused by it; it ends meanwhile (the run goes on, and is followed no more); the run ends before it is armed
+ * (last lines of the server's output, the message, the run's own exit status). */
 #include "base/memory.h"
 #include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/follow.h"
 #include "ctl/options.h"
 #include "ctl/show.h"
+#include "ctl/start_request.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { START_MS = 60000, LAST_LINES = 15 };
@@ -29,42 +29,36 @@ static enum error_code check_settings(int argc, char **argv, struct error *err)
     return code;
 }
 
-static struct json *make_parameters(int argc, char **argv, const char *directory)
+/* kldumpd went away while it was starting the run. */
+static enum error_code daemon_lost(struct error *err)
 {
-    struct json *parameters = json_object();
-    struct json *arguments = json_set_array(parameters, "arguments");
-    for (int i = 0; i < argc; i++)
-        json_append_string(arguments, argv[i]);
-    struct json *environment = json_set_array(parameters, "environment");
-    for (char **e = environ; *e != NULL; e++)
-        if (text_is_utf8(*e, strlen(*e))) /* JSON can carry no other */
-            json_append_string(environment, *e);
-    json_set_string(parameters, "directory", directory);
-    mode_t mask = umask(077);
-    umask(mask);
-    json_set_u64(parameters, "umask", mask);
-    return parameters;
+    return error_set(err, ERROR_UNREACHABLE,
+                     "kldumpd ended before it answered; if it had begun the run already, that goes on without it: "
+                     "'kldumpctl list' shows it, 'kldumpctl stop' ends it");
 }
 
 static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t size, char **ret_daemon,
                                   struct error *err)
 {
     struct client *client = NULL;
-    struct json *answer = NULL;
+    struct json *parameters = NULL, *answer = NULL;
     const char *name = NULL;
-    char *directory = getcwd(NULL, 0);
-    if (directory == NULL)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "the working folder cannot be told");
-    enum error_code code = find_daemon(&client, ret_daemon, err);
-    if (code == ERROR_NONE)
-        code = client_call(client, "start", make_parameters(argc, argv, directory), START_MS, &answer, err);
+    enum error_code code = start_request_make(argc, argv, &parameters, err);
+    if (code != ERROR_NONE)
+        return code;
+    code = find_daemon(&client, ret_daemon, err);
+    if (code == ERROR_NONE) {
+        code = client_call(client, "start", parameters, START_MS, &answer, err);
+        code = code == ERROR_UNREACHABLE || code == ERROR_INTERRUPTED ? daemon_lost(err) : code;
+    } else {
+        json_free(parameters);
+    }
     if (code == ERROR_NONE)
         code = json_get_string(answer, "run", &name, err);
     if (code == ERROR_NONE)
         text_copy(ret_name, size, name);
     json_free(answer);
     client_free(client);
-    free(directory);
     return code;
 }
 
@@ -112,6 +106,12 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
     if (code == ERROR_NONE)
         code = follow_run(&follow, &run, &err);
+    if (code == ERROR_UNREACHABLE || code == ERROR_INTERRUPTED || code == ERROR_NO_DAEMON)
+        error_set(
+            &err, ERROR_UNREACHABLE,
+            "kldumpd has ended; run %s goes on without it: 'kldumpctl status %s' shows how it is, 'kldumpctl wait "
+            "%s --for armed' waits for it",
+            name, name, name);
     int status = STATUS_DONE;
     if (code != ERROR_NONE)
         status = command_fail(command, &err);

@@ -41,4 +41,5 @@ libctl_a_SOURCES = \
     src/ctl/show_why.c \
     src/ctl/spark.c src/ctl/spark.h \
     src/ctl/spawn.c src/ctl/spawn.h \
+    src/ctl/start_request.c src/ctl/start_request.h \
     src/ctl/watch.c src/ctl/watch.h

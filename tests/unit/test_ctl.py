@@ -595,6 +595,46 @@ class Doing(Base):
         self.assertEqual(out, "v\n")
         self.assertEqual(self.servers[-1].run["state"], "armed")
 
+    def refused_start(self, variables, *arguments, status=2):
+        environment = {**{os.fsencode(k): os.fsencode(v) for k, v in self.environment.items()}, **variables}
+        done = subprocess.run([KLDUMPCTL, "start", "--name", "n", "--", "python3", *arguments], env=environment, timeout=30,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done.stderr)
+        self.assertEqual(done.stderr.count(b"\n"), 1)
+        return done.stderr.decode()
+
+    def test_what_cannot_be_handed_over_to_kldumpd(self):
+        daemon = self.daemon()
+        err = self.refused_start({b"LOCAL": b"caf\xe9"})
+        self.assertEqual(err, "kldumpctl start: the environment variable LOCAL is not UTF-8, and kldumpd takes nothing else; set it "
+                              "anew or leave it out (env -u LOCAL kldumpctl start ...), or use 'kldumpctl run', which needs no kldumpd\n")
+        err = self.refused_start({b"LOCAL": b"caf\xe9", b"W\xff": b"1", **{b"M%d" % i: b"\xff" for i in range(9)}})
+        self.assertIn("the environment variables LOCAL, W?, M0, M1, M2, M3, M4, M5, ... are not UTF-8", err)
+        self.assertIn("the argument 'caf?' is not UTF-8", self.refused_start({}, b"caf\xe9"))
+        many = {b"V%02d" % i: b"x" * 100000 for i in range(9)}  # of one variable the kernel takes 128 KiB
+        err = self.refused_start({b"SECOND": b"y" * 110000, b"FIRST": b"z" * 120000, **many})
+        self.assertRegex(err, r"command and environment come to 1\.\d MiB, and kldumpd takes 1\.0 MiB; largest: the command 20 B, FIRST "
+                              r"117\.2 KiB, SECOND 107\.4 KiB, V\d\d 97\.7 KiB; leave out what CMD does not need \(env -u FIRST")
+        err = self.refused_start({}, *["w" * 120000] * 10)
+        self.assertIn("largest: the command 1.1 MiB, ", err)
+        self.assertEqual(daemon.calls, [])
+
+    def test_kldumpd_that_goes_while_it_starts_a_run(self):
+        daemon = self.daemon()
+        daemon.broken = {"start": b""}
+        _, err = self.ctl("start", "--", "python3", status=85)
+        self.assertEqual(err, "kldumpctl start: kldumpd ended before it answered; if it had begun the run already, that goes on without "
+                              "it: 'kldumpctl list' shows it, 'kldumpctl stop' ends it\n")
+        daemon.broken = {}
+        daemon.on_start = lambda params: self.guard("g", state="loading")
+        process = self.start("start", "--", "python3")
+        self.assertEqual(process.stdout.readline(), "g\n")
+        daemon.stop_serving()
+        self.assertEqual(self.end(process, 85)[1],
+                         "kldumpctl start: kldumpd has ended; run g goes on without it: 'kldumpctl status g' shows how it is, "
+                         "'kldumpctl wait g --for armed' waits for it\n")
+        self.ctl("status", "g")
+
     def test_start_that_fails(self):
         daemon = self.daemon()
 
