@@ -152,12 +152,25 @@ void daemon_rules_reload(struct daemon *daemon)
         begin_again(daemon->rules);
 }
 
+/* What --rules names is no file of rules: a bad value of an option, with which no later start would fare better. */
+static enum error_code blame_option(struct error *err)
+{
+    if (err->code == ERROR_NOT_FOUND || err->code == ERROR_FORMAT || err->code == ERROR_TOO_LARGE) {
+        struct error why = *err;
+        error_set(err, ERROR_BAD_VALUE, "--rules: %s; give the path of a file, or leave --rules out for %s",
+                  why.message, admin_path());
+    }
+    return err->code;
+}
+
 enum error_code daemon_rules_load(struct daemon *daemon, struct error *err)
 {
     struct admin admin;
+    struct error own = ERROR_INIT;
+    err = err != NULL ? err : &own;
     enum error_code code = admin_load(daemon->rules_path, &admin, err);
     if (code != ERROR_NONE)
-        return code;
+        return daemon->rules_path != NULL ? blame_option(err) : code;
     daemon->admin = memory_new(sizeof *daemon->admin);
     *daemon->admin = admin;
     daemon->rules = memory_new(sizeof *daemon->rules);

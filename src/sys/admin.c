@@ -145,7 +145,9 @@ static enum error_code load(const char *path, bool with_names, struct admin *ret
     const char *chosen = path != NULL ? path : admin_path();
     enum error_code code = ERROR_NONE;
     if (chosen[0] != '/')
-        return error_set(err, ERROR_BAD_VALUE, "the admin's rules: '%.200s' is no absolute path", chosen);
+        return error_set(err, ERROR_BAD_VALUE,
+                         "the admin's rules: '%.200s' is no absolute path; expected one such as %s", chosen,
+                         admin_path());
     if (path == NULL && lstat(chosen, &status) != 0 && errno == ENOENT)
         rules_init(&admin.rules);
     else

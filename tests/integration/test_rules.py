@@ -2,6 +2,7 @@
 (KLDUMP_RULES, kldumpd --rules)."""
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -9,6 +10,7 @@ import pytest
 
 import kldump_programs
 from guarded import PYTHON, wait_for
+from kldump_programs import BUILD
 
 MIB = 1 << 20
 OTHER = 4711  # a user who is in no file
@@ -113,6 +115,27 @@ def test_a_bad_file_at_the_start_is_fatal(box):
     box.rules.chmod(0o666)
     assert "can be written by others" in box.start_daemon(arguments=["--rules", box.rules])
     assert box.daemon.wait(10) == 88
+
+
+def test_bad_options_of_kldumpd(box):
+    """Each names the option, the value and what was expected, with a status that no service manager tries again."""
+    usual = re.search(r"in place of (\S+);", subprocess.run([BUILD / "kldumpd", "-h"], stdout=subprocess.PIPE, text=True, check=True).stdout)[1]
+    usage = "; usage: kldumpd [--rules FILE], 'kldumpd --help' says more\n"
+    for words, said in ((["--rules", "/missing"], "--rules: the admin's rules /missing: No such file or directory; give the path of a file, "
+                                                  f"or leave --rules out for {usual}\n"),
+                        (["--rules=/etc"], "--rules: /etc is not a regular file; give the path of a file, or leave --rules out for "
+                                           f"{usual}\n"),
+                        (["--rules", ""], f"the admin's rules: '' is no absolute path; expected one such as {usual}\n"),
+                        (["--rules", "a.conf"], f"the admin's rules: 'a.conf' is no absolute path; expected one such as {usual}\n"),
+                        (["--rules"], "--rules needs a file after it" + usage),
+                        (["--rules=/a", "--rules", "/b"], "--rules is given twice" + usage),
+                        (["--bogus"], "unknown option '--bogus'" + usage), (["-x"], "unknown option '-x'" + usage),
+                        (["--rules", "/a", "x"], "'x' is one argument too many" + usage),
+                        (["--rules", "/a", "--version"], "'--version' stands alone" + usage)):
+        assert box.start_daemon(arguments=words) == f"kldumpd: {said}", words
+        assert box.daemon.wait(10) == 2, words
+        assert box.daemon.stderr.read() == b""
+        box.daemon.stderr.close()
 
 
 def test_rules_through_kldumpd_and_read_again(box):
