@@ -168,7 +168,7 @@ enum error_code rules_allow_folder(const struct rules *rules, const char *folder
         buffer_format(&text, "%s%s", i > 0 ? " " : "", rules->folders.items[i]);
     error_set(err, ERROR_FORBIDDEN,
               "dump folder %.200s is not below a folder that the admin's rule 'folders' allows (%.200s); give a --dir "
-              "below one of those",
+              "below one of those, or ask the admin to add its folder to 'folders'",
               folder, text.data);
     buffer_fini(&text);
     return ERROR_FORBIDDEN;

@@ -39,7 +39,7 @@ static enum error_code check_peer(int fd, const char *path, struct error *err)
     if (peer.uid != geteuid() && peer.uid != 0)
         return error_set(err, ERROR_FORBIDDEN,
                          "%s: the program that listens there belongs to user %u, not to you or "
-                         "root; it is not spoken to",
+                         "root, and is not spoken to; have it ended, or choose a folder with KLDUMP_RUNTIME_DIR",
                          path, (unsigned)peer.uid);
     return ERROR_NONE;
 }

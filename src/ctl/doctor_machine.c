@@ -204,9 +204,11 @@ void doctor_machine_daemon(struct doctor *doctor, struct doctor_finding *ret_fin
         doctor_say(ret_finding, DOCTOR_PASS, "kldumpd answers");
     else if (code == ERROR_NO_DAEMON)
         doctor_say(ret_finding, DOCTOR_PASS, "kldumpd is not running: 'start' needs it, 'run' does not");
-    else {
+    else if (code == ERROR_FORBIDDEN) /* the admin's rules: kldumpd names rule and file, and what to ask for */
+        doctor_say_error(ret_finding, DOCTOR_WARN, &err);
+    else
         doctor_say(ret_finding, DOCTOR_WARN, "%s", err.message);
+    if (ret_finding->result == DOCTOR_WARN && ret_finding->advice[0] == '\0')
         doctor_advise(ret_finding, "use 'run', which needs no daemon, or start kldumpd again");
-    }
     client_free(client);
 }

@@ -219,10 +219,12 @@ enum error_code admin_allow(const struct admin *admin, const struct admin_user *
     buffer_init(&groups);
     add_words(&users, &rules->users, "none");
     add_words(&groups, &rules->groups, "none");
-    error_set(err, ERROR_FORBIDDEN,
-              "uid %u may not use this kldumpd: [access] of %s allows users %.200s, groups %.200s, and admins; ask the "
-              "admin, or use 'kldumpctl run', which needs no kldumpd",
-              (unsigned)user->uid, admin->path != NULL ? admin->path : "the rules", users.data, groups.data);
+    error_set(
+        err, ERROR_FORBIDDEN,
+        "uid %u may not use this kldumpd: [access] of %s allows users %.200s, groups %.200s, and admins; ask the "
+        "admin to add you to 'users' or 'groups' there and to reload kldumpd, or use 'kldumpctl run', which needs "
+        "no kldumpd",
+        (unsigned)user->uid, admin->path != NULL ? admin->path : "the rules", users.data, groups.data);
     buffer_fini(&users);
     buffer_fini(&groups);
     return ERROR_FORBIDDEN;

@@ -110,6 +110,17 @@ class Rules(Doctor):
         os.chmod(path, 0o644)
         return path
 
+    def test_a_user_whom_the_rules_do_not_allow(self):
+        """The rule, its file, and what to ask the admin for."""
+        rule = "uid 4711 may not use this kldumpd: [access] of /etc/k.conf allows users root, groups none, and admins"
+        advice = "ask the admin to add you to 'users' or 'groups' there and to reload kldumpd, or use 'kldumpctl run'"
+        refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": rule + "; " + advice,
+                                                           "data": {"error": "forbidden", "status": 88}}}
+        self.daemon().broken = {"hello": json.dumps(refusal).encode() + b"\n"}
+        check = self.checks()["daemon"]
+        self.assertEqual((check["result"], check["advice"]), ("warn", advice))
+        self.assertTrue(check["value"].endswith(rule), check)
+
     def test_the_admins_rules(self):
         self.expect(self.checks(KLDUMP_RULES=""), "rules", "pass")
         path = self.rules("[limits]\nfloor = 1.5M\nworst_rate = 20G\nfolders = %s\n[defaults]\nsoft = 3M\n" % self.runtime)

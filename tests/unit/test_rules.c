@@ -291,7 +291,8 @@ static void test_folders(void **state)
         assert_int_equal(rules_allow_folder(&rules, bad[i], NULL), ERROR_FORBIDDEN);
     assert_int_equal(rules_allow_folder(&rules, "/home/a", &err), ERROR_FORBIDDEN);
     assert_string_equal(err.message, "dump folder /home/a is not below a folder that the admin's rule 'folders' allows "
-                                     "(/data /scratch/k); give a --dir below one of those");
+                                     "(/data /scratch/k); give a --dir below one of those, or ask "
+                                     "the admin to add its folder to 'folders'");
     rules_fini(&rules);
     rules = take("[limits]\nfolders = /\n");
     assert_int_equal(rules_allow_folder(&rules, "/anywhere", NULL), ERROR_NONE);
