@@ -60,6 +60,7 @@ static void on_signal(uv_signal_t *handle, int number)
     registry_close(daemon->registry);
     daemon->registry = NULL;
     daemon_keep_end(daemon);
+    daemon_retain_end(daemon);
     control_close(daemon->control, DRAIN_MS, NULL, NULL);
     close_handles(daemon);
 }
@@ -202,6 +203,7 @@ int daemon_main(const char *rules_path)
     if (code != ERROR_NONE) {
         fprintf(stderr, "kldumpd: %s\n", err.message);
         daemon_keep_end(&daemon);
+        daemon_retain_end(&daemon);
         daemon_rules_end(&daemon);
     }
     uv_run(&daemon.loop, UV_RUN_DEFAULT);

@@ -264,6 +264,19 @@ void daemon_keep_write_again(const struct daemon *daemon)
             kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
 }
 
+void daemon_keep_refused(struct daemon *daemon, const char *name, pid_t pid, struct daemon_owned *previous)
+{
+    const struct daemon_kept *kept = find(daemon, name);
+    if (kept == NULL || kept->owned.launched->pid != pid)
+        return; /* the name was taken again meanwhile */
+    end_rest(&kept->owned);
+    drop(daemon, name);
+    if (previous != NULL)
+        add(daemon, previous);
+    daemon_ended_look(daemon);
+    daemon_tell(daemon);
+}
+
 void daemon_keep_forget(const struct daemon *daemon, const char *name)
 {
     drop(daemon, name);

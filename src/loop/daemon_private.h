@@ -55,6 +55,7 @@ struct daemon_known_run {
 
 struct daemon_kept;
 struct daemon_ended;
+struct daemon_tidy;
 
 /* What the daemon keeps in mind about records; begun and ended by daemon_runs.c. */
 struct daemon_known {
@@ -64,6 +65,7 @@ struct daemon_known {
     char own_name[64];          /* of the user that we are, or his number */
     struct daemon_kept *kept;   /* daemon_keep.c */
     struct daemon_ended *ended; /* daemon_ended.c */
+    struct daemon_tidy *tidy;   /* daemon_retain.c; NULL: nothing lay aside yet */
 };
 
 /* daemon_service.c: what the service manager is told. */
@@ -121,6 +123,8 @@ void daemon_ended_free(struct daemon_ended *ended);            /* also of NULL *
  * DAEMON_RETAIN_BYTES of records and logs, so that nobody fills the tmpfs. */
 enum { DAEMON_RETAIN_RUNS = 64, DAEMON_RETAIN_BYTES = 256 * 1024 * 1024 };
 void daemon_retain(const struct daemon *daemon);
+void daemon_retain_begin(struct daemon *daemon); /* the same, and goes on with what was not done */
+void daemon_retain_end(struct daemon *daemon); /* the loop's next turns close; what is not done is the next daemon's */
 
 /* daemon_start.c: the method `start`. */
 void daemon_start_request(struct control_request *request, void *user);
@@ -199,7 +203,10 @@ void daemon_keep_note_end(const struct daemon *daemon, const char *name, const c
 /* A guard has spoken at the register: its run has begun. Where it tells the end of it, our own record keeps that, as
  * the guard's own cannot always be written. */
 void daemon_keep_said(const struct daemon *daemon, const struct registry_entry *entry);
-void daemon_keep_write_again(const struct daemon *daemon);              /* what could not be written */
+void daemon_keep_write_again(const struct daemon *daemon); /* what could not be written */
+/* Of the start whose guard, with this pid, was refused and is gone: what is known of it is as before the start. Takes
+ * over `*previous`, what was known then; NULL: nothing. */
+void daemon_keep_refused(struct daemon *daemon, const char *name, pid_t pid, struct daemon_owned *previous);
 void daemon_keep_forget(const struct daemon *daemon, const char *name); /* an ended one, and its record */
 
 /* daemon_access.c: the one place that says who may do what, by the access column of core/methods.def and the admin's

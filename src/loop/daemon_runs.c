@@ -35,7 +35,7 @@ void daemon_runs_begin(struct daemon *daemon)
     admin_names_user(geteuid(), daemon->known->own_name, sizeof daemon->known->own_name);
     daemon_keep_begin(daemon);
     daemon_ended_begin(daemon);
-    daemon_retain(daemon);
+    daemon_retain_begin(daemon);
 }
 
 static void forget(struct daemon_known_run *run)
@@ -52,6 +52,7 @@ void daemon_runs_end(struct daemon *daemon)
     for (size_t i = 0; i < known->run_count; i++)
         forget(known->runs[i]);
     free(known->runs);
+    daemon_retain_end(daemon);
     daemon_keep_free(known->kept);
     daemon_ended_free(known->ended);
     list_fini(&known->damaged_told);
@@ -293,6 +294,16 @@ static struct daemon_known_run *remember(struct daemon_known *known, const char 
     return known->runs[low];
 }
 
+/* Of a run that has no record nothing was read. */
+static void forget_empty(struct daemon_known *known, const struct daemon_known_run *run)
+{
+    size_t at = 0;
+    while (known->runs[at] != run)
+        at++;
+    forget(known->runs[at]);
+    memmove(&known->runs[at], &known->runs[at + 1], (--known->run_count - at) * sizeof known->runs[0]);
+}
+
 void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names)
 {
     struct daemon_known *known = daemon->known;
@@ -372,6 +383,8 @@ enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, b
     }
     if (run == NULL)
         code = judge(daemon, name, fd, live, code, err);
+    if (known->run == NULL)
+        forget_empty(daemon->known, known);
     close(fd);
     if (run == NULL)
         return code;

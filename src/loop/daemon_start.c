@@ -48,7 +48,7 @@ struct daemon_start {
     uv_poll_t poll; /* of pidfd */
     unsigned handles;
     bool launching; /* the worker has it: not in our records yet */
-    bool polls, exited;
+    bool polls, exited, refused;
     siginfo_t status;                /* of its exit; si_code 0: not known */
     struct control_request *request; /* NULL once it is answered */
     struct buffer line;
@@ -112,6 +112,9 @@ static void on_clear(uv_timer_t *timer)
 static void end(struct daemon_start *start)
 {
     bool has_cgroup = start->result.unit[0] == '\0' && start->result.cgroup[0] != '\0';
+    if (start->refused && !start->daemon->ending)
+        daemon_keep_refused(start->daemon, start->plan.name, start->result.pid, start->plan.previous);
+    start->refused = false;
     if (start->polls)
         close_one((uv_handle_t *)&start->poll);
     start->polls = false;
@@ -143,6 +146,7 @@ static void fail(struct daemon_start *start, const struct error *err)
 static void refuse(struct daemon_start *start, const struct error *err)
 {
     daemon_plan_undo(start->daemon, &start->plan);
+    start->refused = true;
     fail(start, err);
 }
 

@@ -149,10 +149,19 @@ bool file_below_is_locked(int folder_fd, const char *name, uid_t owner)
     return locked;
 }
 
-static bool file_below_remove_from(int parent, const char *name, int depth)
+struct file_below_removal {
+    size_t most, removed;
+};
+
+static bool file_below_remove_from(int parent, const char *name, int depth, struct file_below_removal *removal)
 {
-    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+    if (removal->most == 0)
+        return false;
+    removal->most--;
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT) {
+        removal->removed++;
         return true;
+    }
     struct stat status;
     int fd = depth > 0 ? file_below_openat(parent, name, O_RDONLY | O_DIRECTORY, &status) : -1;
     DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
@@ -161,24 +170,31 @@ static bool file_below_remove_from(int parent, const char *name, int depth)
             close(fd);
         return false;
     }
-    for (const struct dirent *entry; (entry = readdir(directory)) != NULL;)
+    for (const struct dirent *entry; removal->most > 0 && (entry = readdir(directory)) != NULL;)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            file_below_remove_from(fd, entry->d_name, depth - 1);
+            file_below_remove_from(fd, entry->d_name, depth - 1, removal);
     closedir(directory);
-    return unlinkat(parent, name, AT_REMOVEDIR) == 0;
+    bool gone = unlinkat(parent, name, AT_REMOVEDIR) == 0;
+    removal->removed += gone;
+    return gone;
 }
 
-bool file_below_remove(int folder_fd, const char *name)
+enum file_below_left file_below_remove(int folder_fd, const char *name, size_t *most)
 {
-    return file_below_remove_from(folder_fd, name, FILE_BELOW_DEPTH);
+    struct file_below_removal removal = {.most = *most};
+    bool gone = file_below_remove_from(folder_fd, name, FILE_BELOW_DEPTH, &removal);
+    bool used_up = removal.most == 0;
+    *most = removal.most;
+    return gone ? FILE_BELOW_GONE : used_up && removal.removed > 0 ? FILE_BELOW_MORE : FILE_BELOW_STUCK;
 }
 
 bool file_below_set_aside(int folder_fd, const char *name)
 {
     char *aside = memory_format("%s.damaged", name);
+    size_t most = FILE_BELOW_REMOVE_MAX;
     bool done = renameat(folder_fd, name, folder_fd, aside) == 0;
     if (!done && (errno == EISDIR || errno == ENOTDIR || errno == ENOTEMPTY || errno == EEXIST) &&
-        file_below_remove(folder_fd, aside))
+        file_below_remove(folder_fd, aside, &most) == FILE_BELOW_GONE)
         done = renameat(folder_fd, name, folder_fd, aside) == 0;
     free(aside);
     return done;

@@ -33,8 +33,16 @@ enum error_code file_below_read(int fd, const char *name, off_t offset, size_t m
 /* True when some process holds the lock (file_lock) `name`. A file of another owner counts as unlocked. */
 bool file_below_is_locked(int folder_fd, const char *name, uid_t owner);
 
-/* Sets `name` aside as NAME.damaged, in the place of an older one. False: it could not be renamed. */
+/* Sets `name` aside as NAME.damaged, in the place of an older one. False: it could not be renamed; of an older one that
+ * is a folder FILE_BELOW_REMOVE_MAX entries are gone then. */
 bool file_below_set_aside(int folder_fd, const char *name);
 
-/* Removes `name` with all below it, as file_remove_all does. True when nothing of it is left. */
-bool file_below_remove(int folder_fd, const char *name);
+/* Removes `name` with all below it, as file_remove_all does, but no more than `*most` entries, from which those that
+ * were looked at are taken: whose folder it is may have made a million, and the caller has others to serve. */
+enum { FILE_BELOW_REMOVE_MAX = 4096 };
+enum file_below_left {
+    FILE_BELOW_GONE,
+    FILE_BELOW_MORE, /* some were removed, and `*most` is used up: call again */
+    FILE_BELOW_STUCK /* none can be: mounted over, too deep */
+};
+enum file_below_left file_below_remove(int folder_fd, const char *name, size_t *most);

@@ -105,6 +105,38 @@ def test_a_refused_start_comes_back_with_code_status_and_message(place):
     assert (error.name, error.status, error.message) == ("settings", 80, "DUMPER_ENABLE=1 contradicts")
 
 
+def memory_of(pid):
+    return int(next(line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")))
+
+
+def test_a_thousand_refused_starts_leave_nothing(place, control):
+    """No memory, descriptor, folder, record, nor cgroup; and what was known of an older run of the name."""
+    place.start("old")
+    place.kill("old")
+    wait_for(lambda: control.call("list")["ended"], what="the end of the older run")
+    before_record = (place.runtime / "owned/old.json").read_text()
+    (place.program.parent / "kldump-run").write_text("#!/bin/sh\necho '{\"error\":\"settings\",\"message\":\"no\"}'\nexit 80\n")
+    plan = {"arguments": ["--", "x"], "environment": [], "directory": "/"}
+
+    def refuse(count, **more):
+        for _ in range(count):
+            assert refused(control.call, "start", **{**plan, **more}).name == "settings"
+
+    def used():
+        return memory_of(place.daemon.pid), len(os.listdir(f"/proc/{place.daemon.pid}/fd"))
+
+    refuse(100)
+    wait_for(lambda: used()[1] < 60, what="their ends")
+    memory, descriptors = used()
+    refuse(1000)
+    refuse(1, arguments=["--name", "old", "--", "x"])
+    wait_for(lambda: used()[1] <= descriptors, what="their ends")
+    assert used()[0] - memory < 400, "KiB for 1000 starts"
+    assert os.listdir(place.runtime / "owned") == ["old.json"] and os.listdir(place.runtime / "runs") == ["old"]
+    assert (place.runtime / "owned/old.json").read_text() == before_record
+    assert control.call("list")["runs"][0]["outcome"] == "guard-lost"
+
+
 @pytest.mark.parametrize("orders, words", [
     ({"exit": 3, "say": ""}, "no answer"), ({"exit": 0, "say": "hello"}, "no answer: hello"),
     ({"exit": 0, "say": '{"run":"../../x"}'}, "no answer"), ({"exit": 0, "say": "x" * 20000}, "no answer")])

@@ -192,6 +192,59 @@ def test_the_newest_of_each_user_are_kept(place):
     assert len(place.listed()) == 65 and place.listed()["live"]["state"] == "armed"
 
 
+def test_a_million_files_of_an_old_run_hold_nobody_up(place):
+    """Removed piece by piece from a place that is no run, by the next daemon too; the name is free at once."""
+    now = int(time.time())
+    for number in range(65):
+        place.make_ended(f"run{number}", at=now - 1000 + number)
+    many = place.runtime / "runs/run0/t"
+    many.mkdir()
+    for number in range(20000):
+        os.mknod(many / str(number))
+    first = place.begin()
+    aside = place.runtime / "runs/.removing.0"
+    assert "run0 has left is too much" in first and str(aside) in first
+    assert aside.is_dir() and sum(1 for _ in aside.glob("t/*")) >= 20000 - 2 * 4096
+    assert "listening" in place.daemon.stderr.readline().decode()
+    assert set(place.listed()) == {f"run{number}" for number in range(1, 65)}
+    place.kill_daemon()
+    place.begin()
+    place.start("run0", record=record("run0", "armed"))
+    wait_for(lambda: not aside.exists(), 10, "the rest removed")
+    assert place.listed()["run0"]["state"] == "armed"
+
+
+@needs_root
+def test_what_is_just_being_started_is_not_removed(place):
+    """Its folder may be the oldest of all, and its guard does not hold the lock yet: its interpreter hangs on a disk."""
+    now = int(time.time())
+    for number in range(64):
+        place.make_ended(f"run{number}", at=now - 1000 + number)
+    disk, faults = place.folder / "fuse", place.folder / "faults"
+    disk.mkdir()
+    faults.mkdir()
+    fuse = subprocess.Popen(["/usr/bin/python3", "-B", Path(__file__).parent / "fuse_disk.py", disk, faults])
+    try:
+        wait_for(disk.is_mount, 10, "the FUSE disk")
+        place.begin()
+        place.start("live", record=record("live", "armed"))
+        (place.program.parent / "kldump-run").write_text(f"#!{disk}/python3\n")
+        (faults / "hang").touch()
+        with place.control() as client:
+            number = place.start("run0", client=client)
+            children = list(Path(f"/proc/{place.daemon.pid}/task").glob("*/children"))
+            wait_for(lambda: len("".join(path.read_text() for path in children).split()) == 2, 5, "a child that hangs")
+            place.kill("live")
+            wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "one more is over")
+            assert (place.runtime / "runs/run0/record.json").exists()
+            (faults / "hang").unlink()
+            assert client.receive()["id"] == number
+    finally:
+        (faults / "hang").unlink(missing_ok=True)
+        subprocess.run(["umount", "-l", disk], check=False)
+        fuse.wait(10)
+
+
 def test_long_logs_are_kept_for_fewer(place):
     now = int(time.time())
     for number in range(8):

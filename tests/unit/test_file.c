@@ -1,5 +1,6 @@
 /* Files replaced whole, read under a cap, locked; private folders; the runtime folder; free space figures. */
 #include "sys/file.h"
+#include "sys/file_below.h"
 #include "sys/runtime.h"
 #include "sys/space.h"
 
@@ -416,6 +417,61 @@ static void test_pending(void **state)
     assert_int_equal(space_read_pending(fd), 0);
 }
 
+static void make_files(const char *below, size_t count)
+{
+    char *path = in_folder(below);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < count; i++) {
+        char *file = memory_format("%s/%zu", path, i);
+        assert_int_equal(mknod(file, S_IFREG | 0600, 0), 0);
+        free(file);
+    }
+    free(path);
+}
+
+/* Whose folder it is may have put there what he likes: each call does its piece. */
+static void test_remove_below_in_pieces(void **state)
+{
+    (void)state;
+    int fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    size_t most = 100;
+    assert_int_equal(file_below_remove(fd, "none", &most), FILE_BELOW_GONE);
+    make_files("a", 10);
+    make_files("a/b", 200);
+    most = 100;
+    assert_int_equal(file_below_remove(fd, "a", &most), FILE_BELOW_MORE);
+    assert_int_equal(most, 0);
+    assert_int_equal(file_below_remove(fd, "a", &most), FILE_BELOW_STUCK); /* nothing may be looked at */
+    most = 100;
+    assert_int_equal(file_below_remove(fd, "a", &most), FILE_BELOW_MORE);
+    most = 100;
+    assert_int_equal(file_below_remove(fd, "a", &most), FILE_BELOW_GONE);
+    assert_true(most > 50);
+    /* an older one that was set aside, larger than a call may take */
+    make_files("x.damaged", FILE_BELOW_REMOVE_MAX + 100);
+    make_files("x", 0);
+    char *inner = in_folder("x/f");
+    assert_int_equal(mknod(inner, S_IFREG | 0600, 0), 0);
+    free(inner);
+    assert_false(file_below_set_aside(fd, "x"));
+    assert_true(file_below_set_aside(fd, "x"));
+    /* too deep to be removed */
+    char *deep = in_folder("deep");
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(mkdir(deep, 0700), 0);
+        char *deeper = memory_format("%s/d", deep);
+        free(deep);
+        deep = deeper;
+    }
+    free(deep);
+    most = FILE_BELOW_REMOVE_MAX;
+    assert_int_equal(file_below_remove(fd, "deep", &most), FILE_BELOW_STUCK);
+    deep = in_folder("deep/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d/d");
+    assert_true(file_remove_all(deep));
+    free(deep);
+    close(fd);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -432,6 +488,7 @@ int main(void)
         TEST(test_space_inodes),
         TEST(test_space_read),
         TEST(test_lock_while_others_look),
+        TEST(test_remove_below_in_pieces),
         cmocka_unit_test(test_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
