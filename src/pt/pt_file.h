@@ -74,6 +74,9 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
 enum pt_file_problem pt_file_problem(const struct pt_file *file);
 enum pt_zip_problem pt_file_zip_problem(const struct pt_file *file);
 
+/* Closes what is open, and gives a large file's descriptor and memory back; open does it, too. */
+void pt_file_close(struct pt_file *file);
+
 /* Of the file that is open. */
 enum pt_file_kind pt_file_kind(const struct pt_file *file);
 bool pt_file_bare(const struct pt_file *file);                           /* no {"value":, "meta":} around it */
@@ -86,6 +89,10 @@ enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list,
 /* A member of `meta` ("step", "rank", "sglang_parallel_info.tp_size"): false where it is absent or of another kind. */
 bool pt_file_meta_integer(const struct pt_file *file, const char *path, int64_t *ret_value);
 bool pt_file_meta_text(const struct pt_file *file, const char *path, const char **ret_value); /* until the next open */
+
+/* The tree of the file, for who shows all of it: nodes of the value and of meta (PT_PICKLE_NONE: there is none). */
+struct pt_pickle;
+const struct pt_pickle *pt_file_pickle(const struct pt_file *file, uint32_t *ret_value, uint32_t *ret_meta);
 
 /* Elements first .. first+count-1 in row-major order of the tensor (whatever its strides), packed, little endian,
  * valid until the next call with this file. count * bytes <= PT_FILE_WINDOW. Contiguous ones in memory are not copied.

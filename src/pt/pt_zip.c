@@ -1,4 +1,4 @@
-#include "pt/pt_zip.h"
+#include "pt/pt_zip_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,19 +9,19 @@
 
 /* Layout of the zip records that matter here (PKWARE's APPNOTE 6.3, sections 4.3 and 4.5). */
 enum {
-    LOCAL_BYTES = 30,
     CENTRAL_BYTES = 46,
     END_BYTES = 22,
     END64_BYTES = 56,
     LOCATOR_BYTES = 20,
     COMMENT_MAX = 65535,
     TAIL_BYTES = 4096, /* directory and end of an ordinary dump file: about 1.3 kB */
+    MEMBERS_MIN = 16,  /* room that is made at once */
+    SORTED_BY_INSERTION = 32,
     EXTRA_ZIP64 = 1,
     METHOD_STORED = 0,
     FLAG_ENCRYPTED = 1,
 };
 
-#define SIGNATURE_LOCAL   0x04034b50u
 #define SIGNATURE_CENTRAL 0x02014b50u
 #define SIGNATURE_END     0x06054b50u
 #define SIGNATURE_END64   0x06064b50u
@@ -32,21 +32,6 @@ struct directory {
     uint64_t end; /* where the end records begin: the directory has to reach exactly to here */
 };
 
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    return (uint32_t)get16(p) | (uint32_t)get16(p + 2) << 16;
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    return get32(p) | (uint64_t)get32(p + 4) << 32;
-}
-
 void pt_zip_init(struct pt_zip *zip)
 {
     *zip = (struct pt_zip){0};
@@ -56,26 +41,17 @@ void pt_zip_fini(struct pt_zip *zip)
 {
     buffer_fini(&zip->tail);
     free(zip->members);
+    free(zip->order);
     pt_zip_init(zip);
 }
 
 static void reset(struct pt_zip *zip, uint64_t size)
 {
-    free(zip->members);
-    zip->members = NULL;
     zip->member_count = 0;
     zip->prefix = NULL;
     zip->prefix_length = 0;
     zip->problem = PT_ZIP_FINE;
     zip->file_size = size;
-}
-
-/* The bytes at an absolute position, or NULL when [offset, offset + length) is not wholly at hand. */
-static const uint8_t *at(const struct pt_zip *zip, uint64_t offset, uint64_t length)
-{
-    if (offset < zip->window_offset || offset > zip->file_size || length > zip->file_size - offset)
-        return NULL;
-    return zip->window + (offset - zip->window_offset);
 }
 
 static enum error_code no_memory(struct pt_zip *zip, uint64_t bytes, struct error *err)
@@ -128,10 +104,10 @@ static bool find_end(const struct pt_zip *zip, uint64_t *ret_offset)
         return false;
     for (uint64_t comment = 0; comment <= COMMENT_MAX && comment + END_BYTES <= zip->file_size; comment++) {
         uint64_t offset = zip->file_size - END_BYTES - comment;
-        const uint8_t *p = at(zip, offset, END_BYTES);
+        const uint8_t *p = pt_zip_at(zip, offset, END_BYTES);
         if (p == NULL)
             return false;
-        if (get32(p) == SIGNATURE_END && get16(p + 20) == comment) {
+        if (pt_zip_get32(p) == SIGNATURE_END && pt_zip_get16(p + 20) == comment) {
             *ret_offset = offset;
             return true;
         }
@@ -143,9 +119,9 @@ static bool find_end(const struct pt_zip *zip, uint64_t *ret_offset)
 static enum error_code read_end64(struct pt_zip *zip, uint64_t locator_offset, uint64_t *ret_needed,
                                   struct directory *ret_directory, struct error *err)
 {
-    const uint8_t *locator = at(zip, locator_offset, LOCATOR_BYTES);
-    uint64_t offset = get64(locator + 8);
-    if (get32(locator + 4) != 0 || get32(locator + 16) > 1)
+    const uint8_t *locator = pt_zip_at(zip, locator_offset, LOCATOR_BYTES);
+    uint64_t offset = pt_zip_get64(locator + 8);
+    if (pt_zip_get32(locator + 4) != 0 || pt_zip_get32(locator + 16) > 1)
         return DAMAGED(zip, err, "zip64 locator at byte %" PRIu64 ": an archive in several parts", locator_offset);
     if (offset > locator_offset || locator_offset - offset < END64_BYTES)
         return DAMAGED(zip, err,
@@ -159,16 +135,16 @@ static enum error_code read_end64(struct pt_zip *zip, uint64_t locator_offset, u
         *ret_needed = offset;
         return ERROR_NONE;
     }
-    const uint8_t *p = at(zip, offset, END64_BYTES);
-    if (get32(p) != SIGNATURE_END64)
+    const uint8_t *p = pt_zip_at(zip, offset, END64_BYTES);
+    if (pt_zip_get32(p) != SIGNATURE_END64)
         return DAMAGED(zip, err, "no zip64 end record at byte %" PRIu64 ", where the locator points", offset);
-    if (get64(p + 4) != locator_offset - offset - 12)
+    if (pt_zip_get64(p + 4) != locator_offset - offset - 12)
         return DAMAGED(zip, err, "zip64 end record at byte %" PRIu64 " says %" PRIu64 " bytes and has %" PRIu64, offset,
-                       get64(p + 4), locator_offset - offset - 12);
-    if (get32(p + 16) != 0 || get32(p + 20) != 0 || get64(p + 24) != get64(p + 32))
+                       pt_zip_get64(p + 4), locator_offset - offset - 12);
+    if (pt_zip_get32(p + 16) != 0 || pt_zip_get32(p + 20) != 0 || pt_zip_get64(p + 24) != pt_zip_get64(p + 32))
         return DAMAGED(zip, err, "zip64 end record at byte %" PRIu64 ": an archive in several parts", offset);
-    *ret_directory =
-        (struct directory){.count = get64(p + 32), .size = get64(p + 40), .offset = get64(p + 48), .end = offset};
+    *ret_directory = (struct directory){
+        .count = pt_zip_get64(p + 32), .size = pt_zip_get64(p + 40), .offset = pt_zip_get64(p + 48), .end = offset};
     return ERROR_NONE;
 }
 
@@ -182,21 +158,21 @@ static bool agrees(uint64_t narrow, uint64_t unknown, uint64_t wide)
 static enum error_code read_end(struct pt_zip *zip, uint64_t end_offset, uint64_t *ret_needed,
                                 struct directory *ret_directory, struct error *err)
 {
-    const uint8_t *p = at(zip, end_offset, END_BYTES);
+    const uint8_t *p = pt_zip_at(zip, end_offset, END_BYTES);
     struct directory narrow = {
-        .count = get16(p + 10), .size = get32(p + 12), .offset = get32(p + 16), .end = end_offset};
-    if (get16(p + 4) != 0 || get16(p + 6) != 0 || get16(p + 8) != get16(p + 10))
+        .count = pt_zip_get16(p + 10), .size = pt_zip_get32(p + 12), .offset = pt_zip_get32(p + 16), .end = end_offset};
+    if (pt_zip_get16(p + 4) != 0 || pt_zip_get16(p + 6) != 0 || pt_zip_get16(p + 8) != pt_zip_get16(p + 10))
         return DAMAGED(zip, err, "end record at byte %" PRIu64 ": an archive in several parts", end_offset);
 
     struct directory directory = narrow;
     if (end_offset >= LOCATOR_BYTES) {
         uint64_t locator_offset = end_offset - LOCATOR_BYTES;
-        const uint8_t *locator = at(zip, locator_offset, LOCATOR_BYTES);
+        const uint8_t *locator = pt_zip_at(zip, locator_offset, LOCATOR_BYTES);
         if (locator == NULL) {
             *ret_needed = locator_offset;
             return ERROR_NONE;
         }
-        if (get32(locator) == SIGNATURE_LOCATOR) {
+        if (pt_zip_get32(locator) == SIGNATURE_LOCATOR) {
             uint64_t needed = zip->file_size;
             enum error_code code = read_end64(zip, locator_offset, &needed, &directory, err);
             if (code != ERROR_NONE)
@@ -240,11 +216,11 @@ static enum error_code widen(struct pt_zip *zip, const uint8_t *extra, size_t le
 {
     bool done = false;
     for (size_t i = 0; i < length;) {
-        if (length - i < 4 || get16(extra + i + 2) > length - i - 4)
+        if (length - i < 4 || pt_zip_get16(extra + i + 2) > length - i - 4)
             return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": an extra field reaches past its end",
                            position);
-        size_t field = get16(extra + i + 2), used = 0;
-        if (get16(extra + i) == EXTRA_ZIP64 && !done) {
+        size_t field = pt_zip_get16(extra + i + 2), used = 0;
+        if (pt_zip_get16(extra + i) == EXTRA_ZIP64 && !done) {
             for (int k = 0; k < 3; k++) {
                 if (values[k] != 0xffffffff)
                     continue;
@@ -252,7 +228,7 @@ static enum error_code widen(struct pt_zip *zip, const uint8_t *extra, size_t le
                     return DAMAGED(zip, err,
                                    "directory entry at byte %" PRIu64 ": zip64 field of %zu bytes is too short",
                                    position, field);
-                values[k] = get64(extra + i + 4 + used);
+                values[k] = pt_zip_get64(extra + i + 4 + used);
                 used += 8;
             }
             done = true;
@@ -307,27 +283,29 @@ static enum error_code read_entry(struct pt_zip *zip, const struct directory *di
                                   struct pt_zip_member *member, struct error *err)
 {
     uint64_t start = *position, left = directory->end - start;
-    const uint8_t *p = at(zip, start, left < CENTRAL_BYTES ? left : CENTRAL_BYTES);
-    if (left < CENTRAL_BYTES || get32(p) != SIGNATURE_CENTRAL)
+    const uint8_t *p = pt_zip_at(zip, start, left < CENTRAL_BYTES ? left : CENTRAL_BYTES);
+    if (left < CENTRAL_BYTES || pt_zip_get32(p) != SIGNATURE_CENTRAL)
         return DAMAGED(zip, err, "no directory entry at byte %" PRIu64 ", where one should be", start);
-    size_t name_length = get16(p + 28), extra_length = get16(p + 30), comment_length = get16(p + 32);
+    size_t name_length = pt_zip_get16(p + 28), extra_length = pt_zip_get16(p + 30),
+           comment_length = pt_zip_get16(p + 32);
     if (left - CENTRAL_BYTES < name_length + extra_length + comment_length)
         return DAMAGED(zip, err, "directory entry at byte %" PRIu64 " reaches past the directory's end", start);
-    if ((get16(p + 8) & FLAG_ENCRYPTED) != 0 || get16(p + 10) != METHOD_STORED)
+    if ((pt_zip_get16(p + 8) & FLAG_ENCRYPTED) != 0 || pt_zip_get16(p + 10) != METHOD_STORED)
         return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": compressed or encrypted; torch stores plainly",
                        start);
-    uint64_t values[3] = {get32(p + 24), get32(p + 20), get32(p + 42)}; /* size, compressed size, offset */
+    uint64_t values[3] = {pt_zip_get32(p + 24), pt_zip_get32(p + 20),
+                          pt_zip_get32(p + 42)}; /* size, compressed size, offset */
     enum error_code code = widen(zip, p + CENTRAL_BYTES + name_length, extra_length, start, values, err);
     if (code == ERROR_NONE)
         code = take_name(zip, (const char *)p + CENTRAL_BYTES, name_length, start, member, err);
     if (code != ERROR_NONE)
         return code;
-    if (values[0] != values[1] || get16(p + 34) != 0)
+    if (values[0] != values[1] || pt_zip_get16(p + 34) != 0)
         return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": two different sizes, or a part of another file",
                        start);
     member->size = values[0];
     member->header_offset = values[2];
-    member->crc = get32(p + 16);
+    member->crc = pt_zip_get32(p + 16);
     *position = start + CENTRAL_BYTES + name_length + extra_length + comment_length;
     return ERROR_NONE;
 }
@@ -346,25 +324,39 @@ static int by_name(const void *a, const void *b)
     return order != 0 ? order : ((*x)->name_length > (*y)->name_length) - ((*x)->name_length < (*y)->name_length);
 }
 
+/* Few, and nearly in order: a dump file has seven. */
+static void sort(struct pt_zip_member **order, size_t count, int (*compare)(const void *, const void *))
+{
+    if (count > SORTED_BY_INSERTION) {
+        qsort(order, count, sizeof *order, compare);
+        return;
+    }
+    for (size_t i = 1; i < count; i++) {
+        struct pt_zip_member *moved = order[i];
+        size_t k = i;
+        for (; k > 0 && compare(&order[k - 1], &moved) > 0; k--)
+            order[k] = order[k - 1];
+        order[k] = moved;
+    }
+}
+
 /* No two members share a byte or a name, none reaches into the directory; sets `limit`. */
 static enum error_code check_layout(struct pt_zip *zip, uint64_t directory_offset, struct error *err)
 {
-    struct pt_zip_member **order = calloc(zip->member_count + 1, sizeof *order);
-    if (order == NULL)
-        return no_memory(zip, (zip->member_count + 1) * sizeof *order, err);
+    struct pt_zip_member **order = zip->order;
     for (size_t i = 0; i < zip->member_count; i++)
         order[i] = &zip->members[i];
     enum error_code code = ERROR_NONE;
-    qsort(order, zip->member_count, sizeof *order, by_name);
+    sort(order, zip->member_count, by_name);
     for (size_t i = 1; code == ERROR_NONE && i < zip->member_count; i++)
         if (by_name(&order[i - 1], &order[i]) == 0)
             code = DAMAGED(zip, err, "two members at bytes %" PRIu64 " and %" PRIu64 " have the same name",
                            order[i - 1]->header_offset, order[i]->header_offset);
-    qsort(order, zip->member_count, sizeof *order, by_offset);
+    sort(order, zip->member_count, by_offset);
     for (size_t i = 0; code == ERROR_NONE && i < zip->member_count; i++) {
         struct pt_zip_member *member = order[i];
         member->limit = i + 1 < zip->member_count ? order[i + 1]->header_offset : directory_offset;
-        uint64_t head = LOCAL_BYTES + zip->prefix_length + 1 + member->name_length;
+        uint64_t head = PT_ZIP_LOCAL_BYTES + zip->prefix_length + 1 + member->name_length;
         if (member->header_offset > member->limit || head > member->limit - member->header_offset ||
             member->size > member->limit - member->header_offset - head)
             code = DAMAGED(zip, err,
@@ -372,18 +364,31 @@ static enum error_code check_layout(struct pt_zip *zip, uint64_t directory_offse
                            ", where the next thing begins",
                            member->header_offset, member->size, member->limit);
     }
-    free(order);
     return code;
+}
+
+/* Room for so many members; what was there is kept for the next archive. */
+static enum error_code reserve(struct pt_zip *zip, size_t count, struct error *err)
+{
+    if (count <= zip->member_capacity)
+        return ERROR_NONE;
+    size_t capacity = count < MEMBERS_MIN ? MEMBERS_MIN : count;
+    free(zip->members);
+    free(zip->order);
+    zip->members = calloc(capacity, sizeof *zip->members);
+    zip->order = calloc(capacity, sizeof *zip->order);
+    zip->member_capacity = zip->members != NULL && zip->order != NULL ? capacity : 0;
+    return zip->member_capacity != 0 ? ERROR_NONE : no_memory(zip, capacity * sizeof *zip->members, err);
 }
 
 static enum error_code read_directory(struct pt_zip *zip, const struct directory *directory, struct error *err)
 {
-    zip->members = calloc((size_t)directory->count + 1, sizeof *zip->members);
-    if (zip->members == NULL)
-        return no_memory(zip, (directory->count + 1) * sizeof *zip->members, err);
+    enum error_code code = reserve(zip, (size_t)directory->count, err);
+    if (code != ERROR_NONE)
+        return code;
     uint64_t position = directory->offset;
     for (uint64_t i = 0; i < directory->count; i++) {
-        enum error_code code = read_entry(zip, directory, &position, &zip->members[i], err);
+        code = read_entry(zip, directory, &position, &zip->members[i], err);
         if (code != ERROR_NONE)
             return code;
         zip->member_count++;
@@ -432,8 +437,8 @@ enum error_code pt_zip_read_memory(struct pt_zip *zip, const void *bytes, size_t
 
 /* ---- the same from a descriptor ---- */
 
-static enum error_code read_at(struct pt_zip *zip, int fd, void *bytes, size_t length, uint64_t offset,
-                               struct error *err)
+enum error_code pt_zip_private_read(struct pt_zip *zip, int fd, void *bytes, size_t length, uint64_t offset,
+                                    struct error *err)
 {
     for (size_t done = 0; done < length;) {
         ssize_t n = pread(fd, (char *)bytes + done, length - done, (off_t)(offset + done));
@@ -468,7 +473,7 @@ static enum error_code load(struct pt_zip *zip, int fd, uint64_t offset, struct 
     }
     zip->window = (const uint8_t *)zip->tail.data;
     zip->window_offset = offset;
-    return read_at(zip, fd, zip->tail.data, length, offset, err);
+    return pt_zip_private_read(zip, fd, zip->tail.data, length, offset, err);
 }
 
 static enum error_code read_file(struct pt_zip *zip, int fd, struct error *err)
@@ -489,7 +494,7 @@ static enum error_code read_file(struct pt_zip *zip, int fd, struct error *err)
     if (!found) {
         uint8_t head[16];
         size_t length = size < sizeof head ? (size_t)size : sizeof head;
-        code = read_at(zip, fd, head, length, 0, err);
+        code = pt_zip_private_read(zip, fd, head, length, 0, err);
         return code != ERROR_NONE ? code : classify(zip, head, length, err);
     }
     struct directory directory = {0};
@@ -518,71 +523,4 @@ enum error_code pt_zip_read_file(struct pt_zip *zip, int fd, uint64_t size, stru
         return error_set(err, ERROR_TOO_LARGE, "a size of %" PRIu64 " bytes", size);
     }
     return finish(zip, read_file(zip, fd, err));
-}
-
-/* ---- members ---- */
-
-const struct pt_zip_member *pt_zip_find(const struct pt_zip *zip, const char *name)
-{
-    size_t length = strlen(name);
-    for (size_t i = 0; i < zip->member_count; i++)
-        if (zip->members[i].name_length == length && memcmp(zip->members[i].name, name, length) == 0)
-            return &zip->members[i];
-    return NULL;
-}
-
-/* Checks a local header of LOCAL_BYTES + name bytes; gives where the payload begins. */
-static enum error_code payload_offset(const struct pt_zip *zip, const struct pt_zip_member *member,
-                                      const uint8_t *header, uint64_t *ret_offset, struct error *err)
-{
-    size_t full = zip->prefix_length + 1 + member->name_length;
-    if (get32(header) != SIGNATURE_LOCAL || get16(header + 26) != full ||
-        memcmp(header + LOCAL_BYTES, member->name - zip->prefix_length - 1, full) != 0)
-        return error_set(err, ERROR_FORMAT, "local header at byte %" PRIu64 " is not the one that the directory names",
-                         member->header_offset);
-    uint64_t head = LOCAL_BYTES + full + get16(header + 28);
-    uint64_t room = member->limit - member->header_offset;
-    if (head > room || member->size > room - head)
-        return error_set(err, ERROR_FORMAT,
-                         "payload of %" PRIu64 " bytes after the header at byte %" PRIu64 " reaches past byte %" PRIu64,
-                         member->size, member->header_offset, member->limit);
-    *ret_offset = member->header_offset + head;
-    return ERROR_NONE;
-}
-
-enum error_code pt_zip_payload_memory(const struct pt_zip *zip, const struct pt_zip_member *member,
-                                      const uint8_t **ret_bytes, struct error *err)
-{
-    uint64_t offset;
-    enum error_code code = payload_offset(zip, member, zip->window + member->header_offset, &offset, err);
-    if (code == ERROR_NONE)
-        *ret_bytes = zip->window + offset;
-    return code;
-}
-
-enum error_code pt_zip_payload_file(const struct pt_zip *zip, int fd, const struct pt_zip_member *member, size_t most,
-                                    struct buffer *ret_bytes, struct error *err)
-{
-    if (member->size > most)
-        return error_set(err, ERROR_TOO_LARGE, "member at byte %" PRIu64 " has %" PRIu64 " bytes; at most %zu are read",
-                         member->header_offset, member->size, most);
-    struct pt_zip reader = {.file_size = zip->file_size};
-    uint8_t header[LOCAL_BYTES + PT_ZIP_NAME_MAX];
-    uint64_t offset = 0;
-    size_t head = LOCAL_BYTES + zip->prefix_length + 1 + member->name_length;
-    enum error_code code = read_at(&reader, fd, header, head, member->header_offset, err);
-    if (code == ERROR_NONE)
-        code = payload_offset(zip, member, header, &offset, err);
-    if (code != ERROR_NONE)
-        return code;
-    char *bytes = malloc((size_t)member->size + 1);
-    if (bytes == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for %" PRIu64 " bytes", member->size);
-    code = read_at(&reader, fd, bytes, (size_t)member->size, offset, err);
-    if (code == ERROR_NONE) {
-        buffer_clear(ret_bytes);
-        buffer_append(ret_bytes, bytes, (size_t)member->size);
-    }
-    free(bytes);
-    return code;
 }

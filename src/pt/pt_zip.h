@@ -50,6 +50,8 @@ struct pt_zip {
     size_t member_count;
 
     /* private */
+    struct pt_zip_member **order; /* as many as members; both are kept for the next archive */
+    size_t member_capacity;
     struct buffer tail;     /* end of a file that was read from a descriptor */
     const uint8_t *window;  /* the bytes at hand: from window_offset to the end of the file */
     uint64_t window_offset; /* 0 for memory */
@@ -69,6 +71,11 @@ enum error_code pt_zip_read_file(struct pt_zip *zip, int fd, uint64_t size, stru
 
 /* The member with exactly this name after the prefix, or NULL. */
 const struct pt_zip_member *pt_zip_find(const struct pt_zip *zip, const char *name);
+
+/* Where the payload of a member stands in the file: checks the local header (signature, same name, payload before
+ * `limit`), which is read from the descriptor where it is not at hand. ERROR_FORMAT, ERROR_SYSTEM. */
+enum error_code pt_zip_locate(const struct pt_zip *zip, int fd, const struct pt_zip_member *member,
+                              uint64_t *ret_position, struct error *err);
 
 /* Payload of a member: checks the local header (signature, same name, payload before `limit`). From memory it points
  * into the archive. From a file it is read into `ret_bytes` (initialised; cleared first); more than `most` bytes:

@@ -32,3 +32,9 @@ tests_unit_test_command_check_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_command_check_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
 
 EXTRA_DIST += tests/data/README tests/data/graph-replay.tar.gz tests/data/one-pass.tar.gz
+check_PROGRAMS += tests/unit/test_pt_file
+TESTS += tests/unit/test_pt_file
+tests_unit_test_pt_file_SOURCES = tests/unit/test_pt_file.c tests/unit/dump_files.c tests/unit/dump_files.h \
+    tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
+tests_unit_test_pt_file_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
+tests_unit_test_pt_file_LDADD = libpt.a libbase.a $(CMOCKA_LIBS) -lm
