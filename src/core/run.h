@@ -37,7 +37,8 @@ enum run_event_kind {
                                cannot guard it: exit_code is the status, STATUS_FORBIDDEN for too
                                small a disk); text says what */
     RUN_EVENT_EXITED,      /* the server's main process ended: exit_code, signal (-1 where not; both -1: unknown) */
-    RUN_EVENT_GONE,        /* no live process of the run remains */
+    RUN_EVENT_GONE,        /* no live process of the run remains: number = ns since a kill at the floor was decided, as
+                               measured; 0: there was none */
     RUN_EVENT_UNKILLABLE,  /* some remain after every means: text names them */
     RUN_EVENT_KEEPER_LOST, /* the keeper died or broke off */
     RUN_EVENT_LISTENER,    /* answer to RUN_DO_FIND_LISTENER: listener, text = holder when foreign */
@@ -245,7 +246,7 @@ const char *run_state_name(enum run_state state);
 enum run_state run_state_from_name(const char *name); /* RUN_STATES when there is none */
 const char *run_outcome_name(enum run_outcome outcome);
 enum run_outcome run_outcome_from_name(const char *name); /* RUN_OUTCOME_NONE when there is none */
-int run_outcome_status(enum run_outcome outcome); /* as the table has it, whatever else is known of the run */
+int run_outcome_status(enum run_outcome outcome);         /* as the table has it, whatever else is known of the run */
 const char *run_note_name(enum run_note note);
 const char *run_level_name(enum run_level level);
 const char *run_sealed_by_name(enum run_sealed_by by);

@@ -206,12 +206,23 @@ static void after_death(struct run_context *c)
     run_check(c, STOP_CHECK, run->experiment, false);
 }
 
+/* Rounded up: nothing counts as faster than it was. */
+static void tell_kill_time(struct run_context *c)
+{
+    char reason[sizeof c->run->message];
+    text_copy(reason, sizeof reason, c->run->message);
+    run_message(c, "%.700s; everything dead %llu ms after the decision", reason,
+                (unsigned long long)((c->event->number + RUN_MS - 1) / RUN_MS));
+}
+
 void run_end_gone(struct run_context *c)
 {
     struct run *run = c->run;
     if (run->gone)
         return;
     run->gone = true;
+    if (run->outcome == RUN_OUTCOME_FLOOR && c->event->number > 0)
+        tell_kill_time(c);
     if (run->outcome == RUN_OUTCOME_NONE) {
         set_outcome(run, run->was_armed ? RUN_OUTCOME_SERVER_EXITED : RUN_OUTCOME_START_FAILED);
         run_message(c, "every process of the run is gone; the exit status of the server is not known");

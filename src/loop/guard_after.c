@@ -7,6 +7,7 @@
  * limit_ms, then told as a warning. The guard ends meanwhile: guard_after_fini. */
 #include "loop/guard_private.h"
 #include "base/memory.h"
+#include "base/number.h"
 #include "loop/clock.h"
 #include "sys/listener.h"
 #include "sys/shared_memory.h"
@@ -143,6 +144,15 @@ static void tell_shared_memory(struct guard *guard)
     list_fini(&left);
 }
 
+/* From the watcher's decision to kill at the floor to the keeper's word that nothing lives any more; 0: no such kill.
+ */
+static uint64_t kill_ns(struct guard *guard)
+{
+    struct watcher_snapshot snapshot;
+    guard_space_get(guard, &snapshot);
+    return snapshot.pulled ? number_subtract(guard->gone_ns, snapshot.decided_at_ns) : 0;
+}
+
 /* ---- all of it ---- */
 
 static void finish(struct guard *guard)
@@ -162,7 +172,7 @@ static void finish(struct guard *guard)
         tell_port(guard);
     tell_shared_memory(guard);
     after->done = true;
-    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE});
+    guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_GONE, .number = kill_ns(guard)});
 }
 
 static void again(uv_timer_t *timer)

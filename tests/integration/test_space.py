@@ -156,6 +156,10 @@ def test_the_line_says_whose_bytes(place, standin):
     wrote, went = line.split("this run wrote ")[1].split(" of the ")
     assert float(wrote.split()[0]) > 0 and "MiB" in wrote or "KiB" in wrote
     assert float(went.split()[0]) > 300, line
+    kill = run.record["floor_kill"]  # how fast it was ends the last line, measured
+    took = -(-(kill["gone_ns"] - kill["decided_ns"]) // 1000000)
+    assert output.splitlines()[-1].endswith(f"; everything dead {took} ms after the decision"), output.splitlines()[-1]
+    assert place.ctl("events", "t").stdout.endswith(f"; everything dead {took} ms after the decision\n")
     assert "does not answer" not in output, "what the kill causes is no news before it"
     assert space.lowest >= 64 * MIB
 

@@ -79,6 +79,30 @@ static void test_end_that_nobody_saw(void **state)
     assert_non_null(strstr(world.run.message, "exit status of the server is not known"));
 }
 
+/* How fast it was stands at the end of the reason, and so in the last event and in status. */
+static void test_how_fast_a_kill_at_the_floor_was(void **state)
+{
+    static const struct {
+        uint64_t ns;
+        const char *message;
+    } cells[] = {{0, "1 GiB free"},
+                 {1, "1 GiB free; everything dead 1 ms after the decision"},
+                 {31000001, "1 GiB free; everything dead 32 ms after the decision"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+        run_world_reach(&world, RUN_ARMED);
+        run_world_step(&world, (struct run_event){.kind = RUN_EVENT_FLOOR, .text = "1 GiB free"});
+        run_world_step(&world, (struct run_event){.kind = RUN_EVENT_GONE, .number = cells[i].ns});
+        assert_int_equal(world.run.state, RUN_ENDED);
+        assert_string_equal(world.run.message, cells[i].message);
+        assert_true(run_world_noted(&world, cells[i].message) > 0);
+    }
+    run_world_reach(&world, RUN_ARMED); /* a run that ended for another reason */
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_STOP, .now = true});
+    run_world_step(&world, (struct run_event){.kind = RUN_EVENT_GONE, .number = 7});
+    assert_null(strstr(world.run.message, "dead"));
+}
+
 /* KILL, and its success is never reported: the dump is sealed all the same, and that may be given up. */
 static void test_kill_that_is_never_answered(void **state)
 {
@@ -99,6 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pause_without_a_seal),    cmocka_unit_test(test_stop_at_once_in_each_state),
         cmocka_unit_test(test_stop_while_it_is_sealed), cmocka_unit_test(test_children_that_are_left),
+        cmocka_unit_test(test_end_that_nobody_saw),     cmocka_unit_test(test_how_fast_a_kill_at_the_floor_was),
         cmocka_unit_test(test_end_that_nobody_saw),     cmocka_unit_test(test_kill_that_is_never_answered),
     };
     return cmocka_run_group_tests_name("run_end", tests, NULL, NULL);
