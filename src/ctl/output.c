@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,6 +11,8 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+enum { ROOM_LEAST = 16 }; /* columns in which it makes sense to break lines */
 
 static const char *const style_codes[] = {"", "\033[1m", "\033[2m", "\033[32m", "\033[33m", "\033[31m"};
 
@@ -136,6 +139,23 @@ static void add_blanks(struct output *out, size_t count)
         buffer_text(&out->pending, " ");
 }
 
+/* Bytes of `text` that go on one line of `room` columns: all, or what comes before the last blank at which it may be
+ * broken. A word that is longer stays whole. */
+static size_t line_length(const char *text, size_t length, size_t room)
+{
+    size_t used = 0, best = 0;
+    for (size_t i = 0; i < length; i++) {
+        bool breaks = text[i] == ' ' && i > 0 && i + 1 < length &&
+                      !(isdigit((unsigned char)text[i - 1]) && isalpha((unsigned char)text[i + 1]));
+        if (breaks && (used <= room || best == 0))
+            best = i;
+        used += ((unsigned char)text[i] & 0xc0) != 0x80;
+        if (used > room && best > 0)
+            return best;
+    }
+    return length;
+}
+
 void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
 {
     va_list arguments;
@@ -145,16 +165,17 @@ void output_pair(struct output *out, size_t width, const char *label, enum outpu
     va_end(arguments);
     if (length < 0)
         return;
-    size_t used = output_columns(label);
+    size_t used = output_columns(label), columns = output_width(out);
+    size_t room = columns > width + ROOM_LEAST ? columns - width : SIZE_MAX;
     buffer_text(&out->pending, label);
     for (const char *line = text; line != NULL;) {
-        const char *end = strchr(line, '\n');
+        size_t whole = strcspn(line, "\n"), part = line_length(line, whole, room);
         /* a label as wide as the column still gets its blank */
         add_blanks(out, used < width ? width - used : 1);
-        add_safe(out, style, line, end != NULL ? (size_t)(end - line) : strlen(line));
+        add_safe(out, style, line, part);
         buffer_text(&out->pending, "\n");
         used = 0;
-        line = end != NULL ? end + 1 : NULL;
+        line = line[part] != '\0' ? line + part + 1 : NULL; /* without the blank, or the end of the line */
     }
     free(text);
 }

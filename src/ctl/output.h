@@ -40,7 +40,8 @@ void output_format(struct output *out, const char *format, ...) __attribute__((f
 void output_safe(struct output *out, enum output_style style, const char *text);
 
 /* One line "label   text": text begins in column `width` (counted from 0); every line of it after the first, too.
- * Made safe line by line. */
+ * Made safe line by line. On a terminal a line that is too long goes on in the next one, broken at a blank, never
+ * between a number and its unit. */
 void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 

@@ -111,17 +111,32 @@ static size_t escape_length(const char *text)
     return text[length] != '\0' ? length + 1 : 0;
 }
 
-/* Appends a line of `length` bytes, cut to the columns; sequences that come after the cut are kept, as they end a
- * colour. */
+static unsigned columns_of(const char *line, size_t length)
+{
+    unsigned columns = 0;
+    for (size_t i = 0; i < length;) {
+        size_t escape = escape_length(line + i);
+        columns += escape == 0 && ((unsigned char)line[i] & 0xc0) != 0x80;
+        i += escape > 0 ? escape : 1;
+    }
+    return columns;
+}
+
+/* Appends a line of `length` bytes, cut to the columns, with a mark; sequences that come after the cut are kept, as
+ * they end a colour. */
 static void add_line(struct buffer *out, const char *line, size_t length)
 {
     unsigned used = 0;
+    bool cut = columns_of(line, length) > screen.columns;
+    unsigned most = cut ? screen.columns - 1 : screen.columns;
     for (size_t i = 0; i < length;) {
         size_t escape = escape_length(line + i);
         bool begins = escape == 0 && ((unsigned char)line[i] & 0xc0) != 0x80;
         used += begins ? 1 : 0;
-        if (escape > 0 || used <= screen.columns)
+        if (escape > 0 || used <= most)
             buffer_append(out, line + i, escape > 0 ? escape : 1);
+        else if (begins && used == screen.columns)
+            buffer_text(out, "~");
         i += escape > 0 ? escape : 1;
     }
     buffer_text(out, "\033[K");

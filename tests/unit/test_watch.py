@@ -14,6 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from fake_guard import Guard  # noqa: E402
 from test_ctl import KLDUMPCTL, Base  # noqa: E402
 
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
@@ -128,6 +129,41 @@ class OnATerminal(Base):
         terminal.until("m{100}.*q or Ctrl-C")
         self.assertLess(time.monotonic() - begin, 20)
         self.assertEqual(max(map(len, terminal.frames()[-1])), 120)
+
+    def test_narrow(self):
+        """40 columns, a run relayed through kldumpd: each word of the wide table is there, none is cut, no number is parted from
+        its unit, and no line is wider than the terminal, on the screen and in what stays after it."""
+        guard = Guard(os.path.join(self.runtime, "elsewhere"), "relayed", message="the soft level is 40.0 GiB of 1023.9 GiB",
+                      dir="/data/dumps/relayed")
+        guard.run["space"].update(soft_bytes=40 << 30, budget_bytes=100 << 30, written_bytes=99 << 30, level="warn",
+                                  free_inodes=123456789, floor_inodes=1234567, act_inodes=2345678)
+        guard.run["seals"].append({"experiment": "e1", "complete": False, "reasons": ["rank 0: dump_index 12345 is missing"], "files": 936,
+                                   "steps": 3, "bytes": 5 << 20})
+        self.servers.append(guard)
+        self.daemon(guard)
+        words = [self.ctl("status", "relayed")[0].split()]
+        terminal = Terminal(self, "relayed", "--watch", columns=40, rows=60, NO_COLOR="1")
+        terminal.until("q or Ctrl-C")
+        first = terminal.frames()[0]
+        guard.run["uptime_ms"] += 1000
+        terminal.until("Free space +[▁-█]+ 300.0 GiB.*q or Ctrl-C")
+        last = terminal.frames()[-1]
+        os.write(terminal.leader, b"q")
+        status, rest = terminal.end()
+        self.assertEqual(status, 0)
+        stays = rest[len(LEAVE):].replace("\r\n", "\n").split("\n")
+        for lines in first, last, stays:
+            self.assertEqual([line for line in lines if len(line) > 40], [])
+            self.assertNotRegex("\n".join(lines), r"\d\n +([KMG]iB|B|ms|s|min|h|d)\b", "a number without its unit")
+        words.append(self.ctl("status", "relayed")[0].split())
+        for lines, expected in zip((first, stays), words):
+            self.assertEqual("\n".join(lines).split("q or")[0].split(), expected)
+
+    def test_a_word_wider_than_the_screen_is_cut_with_a_mark(self):
+        self.guard("s", dir="/" + "d" * 60)
+        terminal = Terminal(self, "s", "--watch", columns=40)
+        terminal.until("q or Ctrl-C")
+        self.assertIn(" " * 11 + "/" + "d" * 27 + "~", terminal.frames()[0])
 
     def test_no_colour_and_no_utf8(self):
         guard = self.guard("s")
