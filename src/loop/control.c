@@ -40,7 +40,7 @@ enum { HELLO_MS = 10000, ENDING_MS = 2000, CONTROL_BACKLOG = 1024 };
 struct write {
     uv_write_t request;
     char *data;
-    size_t length;
+    size_t bytes; /* of memory, in the account */
 };
 
 enum { INPUT_KEPT = 64 * 1024 /* room that a connection keeps for its next line */ };
@@ -153,7 +153,7 @@ static void on_written(uv_write_t *request, int status)
 {
     struct control_connection *connection = request->data;
     struct write *write = (struct write *)request;
-    control_account_change(account_of(connection), write->length, 0);
+    control_account_change(account_of(connection), write->bytes, 0);
     free(write->data);
     free(write);
     connection->writes--;
@@ -169,7 +169,8 @@ void control_send(struct control_connection *connection, struct buffer *line)
     }
     buffer_append(line, "\n", 1);
     struct write *write = memory_new(sizeof *write);
-    size_t length = write->length = line->length;
+    size_t length = line->length;
+    write->bytes = sizeof *write + line->capacity;
     write->data = buffer_steal(line);
     write->request.data = connection;
     uv_buf_t bytes = uv_buf_init(write->data, (unsigned)length);
@@ -181,7 +182,7 @@ void control_send(struct control_connection *connection, struct buffer *line)
         return;
     }
     connection->writes++;
-    control_account_change(account_of(connection), 0, length);
+    control_account_change(account_of(connection), 0, write->bytes);
     size_t unread = uv_stream_get_write_queue_size(stream);
     if (unread > CONTROL_QUEUE_MAX ||
         (unread > 0 && control_account_check(account_of(connection), 0, unread, NULL) != ERROR_NONE))

@@ -8,7 +8,8 @@
  * Not all fit into one frame: first without commands and seals, then the ended ones are left out, and counted.
  *
  * Hundreds of records take a while: they are read for a millisecond in each turn of the loop, so that nobody else waits
- * for it; one list after the other. The client goes: its list is given up. The daemon ends: the client is told. */
+ * for it; one list after the other, each user's first before anybody's second. The client goes: its list is given up.
+ * The daemon ends: the client is told. */
 #include "config.h"
 #include "base/buffer.h"
 #include "base/memory.h"
@@ -37,7 +38,8 @@ struct daemon_list {
     struct daemon_list *next;
     struct control_request *request;
     struct list names;
-    struct listed *listed; /* one for each name */
+    struct listed *listed; /* one for each name; NULL: its turn has not come */
+    size_t rank;           /* how many lists of the same user were waiting when it came */
     enum { LOOK, LIVE, ENDED, DONE } phase;
     size_t at; /* of names */
     size_t bytes, left_out;
@@ -136,22 +138,13 @@ static struct json *tell(struct daemon *daemon, const struct control_request *re
 
 /* ---- into one frame ---- */
 
-/* What `list` shows is short; commands and seals of a hundred runs would not fit into one frame. */
-static void shorten(struct json *run)
-{
-    if (json_member(run, "seals") != NULL)
-        json_set_child(run, "seals", json_array());
-    if (json_member(run, "command") != NULL)
-        json_set_child(run, "command", json_array());
-}
-
 /* Takes `run` over. False: it does not fit. */
 static bool print(struct daemon_list *list, struct json *run, struct buffer *text)
 {
     buffer_init(text);
     json_print(run, text);
     if (list->bytes + text->length + 1 > LIST_BYTES_MAX / 2 || text->length > RUN_BYTES_MAX) {
-        shorten(run);
+        daemon_runs_shorten(run); /* a hundred of commands and seals would not fit into one frame */
         buffer_clear(text);
         json_print(run, text);
     }
@@ -252,6 +245,15 @@ static void answer(struct daemon *daemon, struct daemon_list *list)
 
 /* ---- in turns ---- */
 
+/* Not before its turn: names of hundreds of runs would be kept for each list that waits. */
+static void begin(struct daemon *daemon, struct daemon_list *list)
+{
+    daemon_keep_write_again(daemon);
+    daemon_ended_look(daemon);
+    daemon_runs_names(daemon, false, &list->names);
+    list->listed = memory_new((list->names.count + 1) * sizeof *list->listed);
+}
+
 static void on_turn(uv_idle_t *turn)
 {
     struct daemon *daemon = turn->data;
@@ -259,6 +261,8 @@ static void on_turn(uv_idle_t *turn)
     while (daemon->lists != NULL && uv_hrtime() < end_ns) {
         struct daemon_list *list = daemon->lists;
         bool is_gone = list->request->connection == NULL;
+        if (!is_gone && list->listed == NULL)
+            begin(daemon, list);
         if (!is_gone && step(daemon, list))
             continue;
         daemon->lists = list->next;
@@ -275,15 +279,14 @@ static void on_turn(uv_idle_t *turn)
 void daemon_list_request(struct control_request *request, void *user)
 {
     struct daemon *daemon = user;
-    struct daemon_list *list = memory_new(sizeof *list), **last = &daemon->lists;
+    struct daemon_list *list = memory_new(sizeof *list), **link = &daemon->lists;
     list->request = request;
-    daemon_keep_write_again(daemon);
-    daemon_ended_look(daemon);
-    daemon_runs_names(daemon, false, &list->names);
-    list->listed = memory_new((list->names.count + 1) * sizeof *list->listed);
-    while (*last != NULL)
-        last = &(*last)->next;
-    *last = list;
+    for (const struct daemon_list *other = daemon->lists; other != NULL; other = other->next)
+        list->rank += other->request->uid == request->uid;
+    while (*link != NULL && ((*link)->listed != NULL || (*link)->rank <= list->rank))
+        link = &(*link)->next;
+    list->next = *link;
+    *link = list;
     uv_idle_start(&daemon->list_turn, on_turn);
 }
 

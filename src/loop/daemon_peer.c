@@ -22,6 +22,7 @@
 enum { HELLO_ID, REQUEST_ID };
 
 struct daemon_peer {
+    struct daemon_peer *next, **link;
     uv_pipe_t pipe;
     uv_timer_t timer;
     uv_connect_t connect;
@@ -40,11 +41,31 @@ struct daemon_peer {
 /* Between the two callbacks of one read, in one thread: nobody needs his own. */
 static char room[64 * 1024];
 
+/* All that are not freed yet, whosever. Of one thread, too. */
+static struct daemon_peer *first;
+
+/* False: with this peer the guards of its user hold too much. */
+static bool has_room(const struct daemon_peer *peer, struct error *err)
+{
+    size_t held = 0;
+    for (const struct daemon_peer *other = first; other != NULL; other = other->next)
+        if (other->uid == peer->uid)
+            held += other->input.capacity + other->output.capacity;
+    if (peer->uid == 0 || held <= DAEMON_PEER_USER_BYTES)
+        return true;
+    error_set(err, ERROR_TOO_LARGE, "begun answers of user %u's guards take more than %d MiB, the limit for one user",
+              (unsigned)peer->uid, DAEMON_PEER_USER_BYTES / 1024 / 1024);
+    return false;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     struct daemon_peer *peer = handle->data;
     if (--peer->handles > 0)
         return;
+    *peer->link = peer->next;
+    if (peer->next != NULL)
+        peer->next->link = peer->link;
     buffer_fini(&peer->output);
     buffer_fini(&peer->input);
     free(peer);
@@ -107,7 +128,7 @@ static void take_answer(struct daemon_peer *peer, const struct json *message, ui
             uv_timer_stop(&peer->timer);
         else
             uv_timer_start(&peer->timer, on_timer, peer->answer_ms, 0);
-    } else if (peer->greeted && id == REQUEST_ID && !peer->answered) {
+    } else if (peer->greeted && id == REQUEST_ID && !peer->answered && peer->output.length == 0) {
         peer->answered = true;
         uv_timer_stop(&peer->timer);
         struct daemon_peer_news news = {
@@ -176,6 +197,15 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
         peer->scanned = 0;
     }
     peer->scanned = peer->input.length;
+    if (peer->closing)
+        return;
+    if (peer->input.length == 0 && peer->input.capacity > sizeof room) { /* quiet from now on, maybe for hours */
+        buffer_fini(&peer->input);
+        buffer_init(&peer->input);
+    } else if (peer->input.length > sizeof room && !has_room(peer, &err)) {
+        end(peer, &err);
+        return;
+    }
     if (peer->input.length > CONTROL_FRAME_MAX) {
         error_set(&err, ERROR_PROTOCOL, "it sent a line of more than %d bytes", CONTROL_FRAME_MAX);
         end(peer, &err);
@@ -187,6 +217,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
 static void on_written(uv_write_t *request, int failure)
 {
     struct daemon_peer *peer = request->data;
+    buffer_fini(&peer->output);
     /* EPIPE: it has closed; why, it may have said, and the reading tells the end */
     if (failure != 0 && failure != UV_ECANCELED && failure != UV_EPIPE)
         end_system(peer, failure, "its socket");
@@ -221,7 +252,7 @@ static void on_connected(uv_connect_t *request, int failure)
         end_system(peer, failure, "its socket");
         return;
     }
-    if (!is_the_guard(peer, &err)) {
+    if (!is_the_guard(peer, &err) || (peer->output.length > sizeof room && !has_room(peer, &err))) {
         end(peer, &err);
         return;
     }
@@ -267,6 +298,11 @@ struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const struct daemon_peer_ta
     peer->news = news;
     peer->user = user;
     peer->handles = 2;
+    peer->next = first;
+    peer->link = &first;
+    if (first != NULL)
+        first->link = &peer->next;
+    first = peer;
     uv_pipe_init(loop, &peer->pipe, 0);
     uv_timer_init(loop, &peer->timer);
     peer->pipe.data = peer->timer.data = peer->connect.data = peer;

@@ -20,6 +20,10 @@ struct daemon_peer_news {
     const struct error *error; /* the guard's error, or why the connection ended; NULL with an answer */
 };
 
+/* Memory that all peers of one user's guards may hold: begun answers, and questions that are not read. Beyond, the one
+ * with which it is too much ends with ERROR_TOO_LARGE. */
+enum { DAEMON_PEER_USER_BYTES = 12 * 1024 * 1024 };
+
 /* Whom to ask. */
 struct daemon_peer_target {
     int socket_fd;  /* of its control socket, O_PATH; looked at only during the call */

@@ -40,7 +40,7 @@ struct daemon {
     bool ending;
     struct daemon_start *starts;
     struct daemon_relay *relays;
-    struct daemon_list *lists; /* the oldest first */
+    struct daemon_list *lists; /* in the order of their turns */
     uv_idle_t list_turn;
     struct daemon_known *known; /* daemon_runs.c */
 };
@@ -97,9 +97,12 @@ void daemon_runs_names(const struct daemon *daemon, bool live_only, struct list 
 enum error_code daemon_runs_record(const struct daemon *daemon, const char *name, struct json **ret_record,
                                    struct error *err);
 /* Its run object alone, which is read again only when the file is another one; of a live one with its age. Both: of a
- * run that began, is over and has no record, our own one tells what there is. */
+ * run that began, is over and has no record, our own one tells what there is. The run object of a
+ * large record comes without seals and command, or as others see it. */
 enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
                                 struct error *err);
+/* Takes what may be long out of a run object: seals and command. */
+void daemon_runs_shorten(struct json *run);
 void daemon_runs_forget_others(const struct daemon *daemon, const struct list *names); /* sorted ones */
 /* Appends output from *offset on, counted from the oldest byte that is kept, at most `most` bytes and no part of a
  * character at the end. *offset moves down to the end of what there is. True: that is all. */

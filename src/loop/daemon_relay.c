@@ -22,7 +22,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { AGAIN_MS = 50, GOING_MS = 2000, NAME_MS = 50, IDLE_WAIT_MS = 30000, PER_UID = 128, PER_RUN = 512 };
+enum {
+    AGAIN_MS = 50,
+    GOING_MS = 2000,
+    LAST_WORD_BYTES = 64 * 1024,
+    NAME_MS = 50,
+    IDLE_WAIT_MS = 30000,
+    PER_UID = 128,
+    PER_RUN = 512
+};
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
 
 struct daemon_relay {
@@ -176,7 +184,12 @@ static bool waits_for_the_guard(struct daemon_relay *relay, const struct json *a
     if (relay->request->method != CONTROL_WAIT || strcmp(state, run_state_name(RUN_ENDED)) != 0 ||
         !daemon_find_is_live(relay->daemon, &relay->run))
         return false;
-    relay->last_word = answer_for(relay, answer);
+    struct json *word = answer_for(relay, answer);
+    if (json_memory(word) > LAST_WORD_BYTES) { /* is not kept: it is told now */
+        json_free(word);
+        return false;
+    }
+    relay->last_word = word;
     uv_timer_start(&relay->timer, on_going, GOING_MS, 0);
     return true;
 }

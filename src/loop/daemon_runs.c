@@ -23,7 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { RECORD_MAX = 4 * 1024 * 1024, LARGE_RECORD = 256 * 1024, LARGE_AGAIN_MS = 500 };
+enum { KEPT_BYTES = 128 * 1024, RECORD_MAX = 4 * 1024 * 1024, LARGE_RECORD = 256 * 1024, LARGE_AGAIN_MS = 500 };
 static const char record_file[] = "record.json";
 
 /* ---- begin and end ---- */
@@ -273,6 +273,14 @@ enum error_code daemon_runs_record(const struct daemon *daemon, const char *name
 
 /* ---- what was read before ---- */
 
+void daemon_runs_shorten(struct json *run)
+{
+    if (json_member(run, "seals") != NULL)
+        json_set_child(run, "seals", json_array());
+    if (json_member(run, "command") != NULL)
+        json_set_child(run, "command", json_array());
+}
+
 static struct daemon_known_run *remember(struct daemon_known *known, const char *name)
 {
     size_t low = 0, high = known->run_count;
@@ -331,6 +339,20 @@ static bool is_current(const struct daemon_known_run *known, const struct stat *
     return status->st_size > LARGE_RECORD && clock_now_ms() - known->read_ms < LARGE_AGAIN_MS;
 }
 
+/* A copy that is small enough to be kept for hours; of a run with many seals, or of what is no guard's record, a part.
+ */
+static struct json *short_of(const struct json *run)
+{
+    if (json_memory(run) <= KEPT_BYTES)
+        return json_copy(run);
+    struct json *part = json_copy(run);
+    daemon_runs_shorten(part);
+    if (json_memory(part) <= KEPT_BYTES)
+        return part;
+    json_free(part);
+    return daemon_access_redact(run);
+}
+
 static enum error_code refresh(int folder_fd, uid_t uid, struct daemon_known_run *known, struct error *err)
 {
     struct stat status;
@@ -346,7 +368,7 @@ static enum error_code refresh(int folder_fd, uid_t uid, struct daemon_known_run
     if (code != ERROR_NONE)
         return code;
     json_free(known->run);
-    known->run = json_copy(json_member(record, "run"));
+    known->run = short_of(json_member(record, "run"));
     known->status = status;
     known->read_ms = clock_now_ms();
     json_free(record);

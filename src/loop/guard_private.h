@@ -112,6 +112,7 @@ struct guard_register {
     int fd;                    /* the connection; -1: none */
     uv_poll_t *poll;           /* of it; frees itself when closed */
     bool begun, due;           /* `due`: what was said last is no longer so */
+    bool brief;                /* the daemon wants less to be said */
     uint64_t next_ms;          /* when the next attempt, or the next word, is due */
 };
 

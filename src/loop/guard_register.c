@@ -3,7 +3,8 @@
  *
  * Nobody is there, or goes: tried again a second later, on the heartbeat that beats anyway. Nobody there costs a
  * look or two a second for a file that is missing.
- * Refused: tried again after REFUSED_MS, since rules and crowds change.
+ * Refused: tried again after REFUSED_MS, since rules and crowds change; at once and with less to say where it was too
+ * much.
  * The daemon does not read: what did not go through is said at the next turn, as it is then.
  * The program at the other end is neither root's nor this user's: as if nobody were there.
  *
@@ -53,6 +54,7 @@ static void on_answer(uv_poll_t *poll, int status, int events)
     char bytes[ANSWER_MAX_BYTES];
     size_t length = 0;
     bool ok = false;
+    const char *refusal = "";
     struct json *answer = NULL;
     (void)status;
     (void)events;
@@ -68,9 +70,12 @@ static void on_answer(uv_poll_t *poll, int status, int events)
     if (json_parse(bytes, length, (struct json_limits){sizeof bytes, JSON_DEPTH, JSON_ANY_VALUES}, &answer, NULL) ==
         ERROR_NONE)
         json_optional_bool(answer, "ok", false, &ok, NULL);
+    json_optional_string(answer, "error", "", &refusal, NULL);
+    bool too_large = error_from_name(refusal) == ERROR_TOO_LARGE && !registration->brief;
     json_free(answer);
+    registration->brief = registration->brief || too_large;
     if (!ok)
-        let_go(registration, REFUSED_MS);
+        let_go(registration, too_large ? AGAIN_MS : REFUSED_MS);
 }
 
 static int open_connection(const char *path)
@@ -117,7 +122,7 @@ static enum error_code say(struct guard *guard, bool first)
     const int descriptors[] = {registration->folder_fd, registration->control_fd};
     struct buffer text;
     buffer_init(&text);
-    print_run(guard, first, false, &text);
+    print_run(guard, first, registration->brief, &text);
     if (json_check(text.data, text.length, registry_packet_limits, NULL) != ERROR_NONE) {
         buffer_clear(&text);
         print_run(guard, first, true, &text);

@@ -113,6 +113,7 @@ static void close_connection(struct registry_connection *connection, bool tell)
         connection->next->link = connection->link;
     registry->count--;
     connection->user->connections--;
+    connection->user->held -= connection->held;
     if (connection->admitted) {
         if (tell && registry->options.gone != NULL)
             registry->options.gone(&connection->entry, registry->options.user);
@@ -178,6 +179,22 @@ static void count_bytes(struct registry_connection *connection, size_t length)
         uv_timer_start(&registry->pause, on_pause_over, PAUSE_MS, 0);
 }
 
+/* What it said has been taken: is it too much? */
+static enum error_code count_run(struct registry_connection *connection, struct error *err)
+{
+    struct registry_user *user = connection->user;
+    size_t held = json_memory(connection->run);
+    user->held += held - connection->held;
+    connection->held = held;
+    if (user->uid == 0 || user->held <= REGISTRY_USER_BYTES)
+        return ERROR_NONE;
+    return error_set(
+        err, ERROR_TOO_LARGE,
+        "what guards of user %u tell of their runs takes more than %d MiB, the limit for one user; the run "
+        "is heard again without its seals and command",
+        (unsigned)user->uid, REGISTRY_USER_BYTES / 1024 / 1024);
+}
+
 static void take_first(struct registry_connection *connection, const char *bytes, size_t length, const int *descriptors,
                        size_t count)
 {
@@ -185,6 +202,8 @@ static void take_first(struct registry_connection *connection, const char *bytes
     struct registry_entry *entry = &connection->entry;
     struct error err = ERROR_INIT;
     enum error_code code = registry_packet_first(bytes, length, entry, &connection->run, &err);
+    if (code == ERROR_NONE)
+        code = count_run(connection, &err);
     if (code == ERROR_NONE)
         code = registry_packet_descriptors(descriptors, count, entry, &err);
     if (code != ERROR_NONE) {
@@ -212,11 +231,14 @@ static void take_later(struct registry_connection *connection, const char *bytes
 {
     struct registry *registry = connection->registry;
     struct error err = ERROR_INIT;
-    if (registry_packet_later(bytes, length, &connection->entry, &connection->run, &err) != ERROR_NONE) {
+    enum error_code code = registry_packet_later(bytes, length, &connection->entry, &connection->run, &err);
+    connection->entry.run = connection->run;
+    if (code == ERROR_NONE)
+        code = count_run(connection, &err);
+    if (code != ERROR_NONE) {
         refuse(connection, &err);
         return;
     }
-    connection->entry.run = connection->run;
     connection->entry.said_ms = clock_now_ms();
     if (registry->options.changed != NULL)
         registry->options.changed(&connection->entry, registry->options.user);

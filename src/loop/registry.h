@@ -6,7 +6,9 @@
  * a packet, at most REGISTRY_PACKET_MAX bytes and REGISTRY_PACKET_VALUES values, strict.
  *   guard -> daemon, first:  {"version": 1, "name": NAME, "run": RUN}  with two descriptors by SCM_RIGHTS, in this
  *                            order: the dump folder (O_PATH and O_DIRECTORY) and the control socket (O_PATH)
- *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes
+ *   daemon -> guard:         {"ok": true} or {"error": NAME, "message": TEXT}, then it closes. "too-large": with what
+ *                            this guard said, its user's guards hold more than REGISTRY_USER_BYTES; it comes again
+ *                            with a RUN without seals and command
  *   guard -> daemon, later:  {"run": RUN}  at each change of state, each second while a dump is open, each 10 s else
  * RUN is the run object of `status`. The end of the connection is the end of the guard; the last RUN says how. A guard
  * whose daemon goes, or was not there, tries again each second (one connect(2)); it never waits for the daemon.
@@ -30,6 +32,7 @@ enum {
     REGISTRY_PACKET_MAX = 64 * 1024,
     REGISTRY_PACKET_VALUES = 4096, /* JSON values: GUARD_SEALS_MAX seals are 1700 */
     REGISTRY_PER_UID = 256,
+    REGISTRY_USER_BYTES = 12 * 1024 * 1024, /* memory of what one user's guards said last; root's may take more */
     REGISTRY_TOTAL = 1024
 };
 

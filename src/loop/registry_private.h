@@ -8,6 +8,7 @@ struct registry_user {
     uid_t uid;
     unsigned connections;
     uint64_t bytes; /* of his packets, since the second that is counted began */
+    size_t held;    /* bytes of memory that his guards' runs take */
 };
 
 struct registry_connection {
@@ -16,6 +17,7 @@ struct registry_connection {
     struct registry *registry;
     struct registry_user *user;
     struct json *run; /* what `entry.run` shows */
+    size_t held;      /* bytes of memory that it takes */
     int fd;
     uv_poll_t poll;
     uv_timer_t limit;

@@ -83,6 +83,7 @@ def main():
         connection.close()
 
     listener = socket.socket(socket.AF_UNIX)
+    (folder / "control").unlink(missing_ok=True)  # of an older guard
     listener.bind(str(folder / "control"))
     listener.listen()
     number = 0

@@ -90,6 +90,10 @@ def status_of(pid):
     return {key: value.split() for key, _, value in (line.partition(":") for line in lines)}
 
 
+def resident_kib(pid):
+    return int(status_of(pid)["VmRSS"][0])
+
+
 def limits_of(pid):
     found = {}
     for line in Path(f"/proc/{pid}/limits").read_text().splitlines()[1:]:
