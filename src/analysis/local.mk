@@ -11,4 +11,4 @@ libanalysis_a_SOURCES = \
     src/analysis/audit_table.c src/analysis/audit_table.h \
     src/analysis/audit_work.h \
     src/analysis/alignment.h src/analysis/diff.c src/analysis/diff.h src/analysis/diff_kinds.def src/analysis/diff_messages.def \
-    src/analysis/diff_proofs.def src/analysis/numbers.h src/analysis/segment.h src/analysis/side.h
+    src/analysis/diff_proofs.def src/analysis/numbers.h src/analysis/segment.c src/analysis/segment.h src/analysis/side.h

@@ -14,7 +14,7 @@ enum segment_kind {
     SEGMENT_FRESH,  /* starts at position 0 */
     SEGMENT_EXTEND, /* starts later and has several rows: a chunk, or the rest behind a cached prefix */
     SEGMENT_DECODE, /* one row at a position > 0: a decode pass, or the last chunk of one token: the rows do not tell */
-    SEGMENT_VERIFY, /* a chain of draft tokens behind seq_lens (speculative decoding) */
+    SEGMENT_VERIFY, /* draft tokens behind seq_lens, which does not count them (speculative decoding) */
     SEGMENT_PADDING, /* filler rows: no request */
 };
 
@@ -24,6 +24,7 @@ struct segment {
     uint32_t row;     /* first of its rows */
     uint32_t rows;
     int64_t position; /* of the first row */
+    bool tree;        /* of VERIFY: positions repeat (several branches), and which row follows which is not said */
 };
 
 struct segment_input {
@@ -34,8 +35,12 @@ struct segment_input {
     size_t named; /* how many of the requests have an id in rids; SIZE_MAX: there is no rids file */
 };
 
-/* Fills `ret_segments` (room for requests + 1), in the order of the rows. ERROR_FORMAT with the first contradicting row
- * and both numbers: "positions[40] is 0, but seq_lens[1] = 96 needs 41 to 95 there". */
+/* Fills `ret_segments` (room for requests + 1), in the order of the rows; an empty pass has none. Padding is what
+ * stands behind the named requests: rows at position 0, in one segment whose `request` is the first filler entry.
+ * Without rids the entries with length 1, position 0 and id 0 at the end count as filler: a one-token prompt of token 0
+ * there looks the same. ERROR_FORMAT with the first contradicting row and both numbers: "positions[40] is 0, but
+ * seq_lens[1] = 96 needs 41 to 95 there"; also for a negative token id (not known yet: the overlap schedule).
+ * ERROR_TOO_LARGE. */
 enum error_code segment_cut(const struct segment_input *input, struct segment *ret_segments, size_t *ret_count,
                             struct error *err);
 

@@ -11,3 +11,9 @@ TESTS += tests/unit/test_scenario
 tests_unit_test_scenario_SOURCES = tests/unit/test_scenario.c
 tests_unit_test_scenario_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir) -DTEST_DATA='"$(abs_srcdir)/tests/data"'
 tests_unit_test_scenario_LDADD = libscenario.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_segment
+TESTS += tests/unit/test_segment
+tests_unit_test_segment_SOURCES = tests/unit/test_segment.c
+tests_unit_test_segment_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_segment_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS)
