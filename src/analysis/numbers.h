@@ -12,9 +12,11 @@
 #include "pt/pt_dtype.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-enum { NUMBERS_BUCKETS = 18 }; /* of the histogram: 0 (equal bits), +0/-0, 1, 2, 3-4, 5-8, ... , > 2^14, NaN */
+/* of the histogram: 0 (equal bits), +0/-0, 1, 2, 3-4, 5-8, ... , > 2^14, NaN (and a difference with an infinity) */
+enum { NUMBERS_BUCKETS = 19 };
 
 struct numbers {
     uint64_t elements;
@@ -40,6 +42,13 @@ void numbers_init(struct numbers *numbers);
  * equal (then only `elements` and histogram[0] have grown: the sums of squares are not taken, so a caller that wants
  * them asks numbers_add_sums). */
 bool numbers_add(struct numbers *numbers, enum pt_dtype dtype, const void *a, const void *b, uint64_t count);
+
+/* The sums of squares of `count` elements that are equal in both arrays: what numbers_add leaves out. */
+void numbers_add_sums(struct numbers *numbers, enum pt_dtype dtype, const void *elements, uint64_t count);
+
+/* What numbers_add is held against: one element after the other, any dtype, the same result (the sums of squares up to
+ * the order of addition). */
+bool numbers_add_plain(struct numbers *numbers, enum pt_dtype dtype, const void *a, const void *b, uint64_t count);
 
 /* Two results over different elements become one; `into` comes first in the order of elements. */
 void numbers_merge(struct numbers *into, const struct numbers *from);

@@ -9,6 +9,7 @@ libsglang_a_SOURCES = \
     src/sglang/flags.c src/sglang/flags.h \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
+    src/sglang/module_class.c src/sglang/module_class.h src/sglang/module_class.def \
     src/sglang/needs.c src/sglang/needs.h \
     src/sglang/prefix.c src/sglang/prefix.h \
     src/sglang/probe.c src/sglang/probe.h \

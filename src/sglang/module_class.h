@@ -36,3 +36,7 @@ const char *module_class_name(enum module_class class);
 /* Which input of an attention module is what was written to the KV cache in this pass (RadixAttention takes q, k, v by
  * position; SGLang 0.5.10 to 0.5.23): true for key or value rows. `argument` as in dump_name. */
 bool module_class_is_cache_row(const char *module, size_t length, const char *argument, size_t argument_length);
+
+/* True for an argument that says where something lies and not what it is: slots of the cache, page tables, the place of
+ * a request in the pool (SGLang 0.5.10 to 0.5.23: out_cache_loc, req_pool_indices, ...). Two runs may differ in it. */
+bool module_class_is_place(const char *argument, size_t length);

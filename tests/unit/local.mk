@@ -1,6 +1,7 @@
 # tests/unit
 include tests/unit/loop.mk
 include tests/unit/check.mk
+include tests/unit/scan.mk
 include tests/unit/diff.mk
 
 check_PROGRAMS += tests/unit/test_json
