@@ -89,6 +89,7 @@ enum error_code audit_folder(const char *path, const struct audit_expected *expe
         audit_ending_mark(&work);
         audit_signatures_check(&work);
         audit_ending_tell(&work);
+        audit_coverage_make(&work);
         audit_reasons_write(&work.reasons, &audit.reasons);
         audit.complete = audit.reasons.count == 0;
         audit_fini(ret_audit);

@@ -37,7 +37,7 @@ static const enum audit_table_state states[] = {
 
 /* Opens a file of the folder that is regular; *ret_state is set also on failure. */
 static enum error_code open_regular(const struct audit_table *table, int folder_fd, const struct audit_table_file *file,
-                                    int *ret_fd, uint64_t *ret_size, enum audit_table_state *ret_state,
+                                    int *ret_fd, struct stat *ret_status, enum audit_table_state *ret_state,
                                     struct error *err)
 {
     char name[AUDIT_TABLE_NAME];
@@ -54,7 +54,7 @@ static enum error_code open_regular(const struct audit_table *table, int folder_
         return error_set(err, ERROR_FORMAT, "not a regular file");
     }
     *ret_fd = fd;
-    *ret_size = (uint64_t)status.st_size;
+    *ret_status = status;
     return ERROR_NONE;
 }
 
@@ -86,9 +86,12 @@ static enum error_code probe(const struct audit_table *table, int folder_fd, str
                              struct pt_zip *zip, struct error *err)
 {
     int fd;
-    enum error_code code = open_regular(table, folder_fd, file, &fd, &file->size, &file->state, err);
+    struct stat status;
+    enum error_code code = open_regular(table, folder_fd, file, &fd, &status, &file->state, err);
     if (code != ERROR_NONE)
         return code;
+    file->size = (uint64_t)status.st_size;
+    file->modified_s = (uint32_t)status.st_mtim.tv_sec;
     code = pt_zip_read_file(zip, fd, file->size, err);
     close(fd);
     file->state = states[zip->problem];
@@ -156,16 +159,16 @@ enum error_code audit_probe_request_ids(const struct audit_table *table, int fol
                                         const struct audit_table_file *file, struct list *ret_list, struct error *err)
 {
     int fd;
-    uint64_t size;
+    struct stat status;
     enum audit_table_state ignored;
-    enum error_code code = open_regular(table, folder_fd, file, &fd, &size, &ignored, err);
+    enum error_code code = open_regular(table, folder_fd, file, &fd, &status, &ignored, err);
     if (code != ERROR_NONE)
         return code;
     struct pt_zip zip;
     struct buffer pickle;
     pt_zip_init(&zip);
     buffer_init(&pickle);
-    code = pt_zip_read_file(&zip, fd, size, err);
+    code = pt_zip_read_file(&zip, fd, (uint64_t)status.st_size, err);
     if (code == ERROR_NONE) {
         const struct pt_zip_member *member = pt_zip_find(&zip, "data.pkl");
         code = member == NULL ? error_set(err, ERROR_FORMAT, "an archive without data.pkl")

@@ -18,7 +18,7 @@ struct audit_reasons {
     struct {
         uint64_t count;
         unsigned examples;
-        bool more; /* there were more of them than are kept */
+        bool more;          /* there were more of them than are kept */
         struct buffer text; /* of the examples */
     } kinds[AUDIT_REASON_COUNT];
 };

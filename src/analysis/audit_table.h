@@ -35,7 +35,8 @@ struct audit_table_file {
     uint64_t size; /* bytes */
     uint64_t rows; /* of input_ids and seq_lens, else 0 */
     uint32_t rank;
-    uint32_t suffix; /* number in `suffixes` */
+    uint32_t suffix;     /* number in `suffixes` */
+    uint32_t modified_s; /* when it was written last, seconds since 1970 (until 2106); 0: not known */
     enum audit_table_state state;
 };
 

@@ -40,12 +40,16 @@ void audit_counters_check_steps(struct audit_work *work);
  *    each file before the forward pass goes on (SGLang 0.5.10 to 0.5.23, dumper.py), so such a pass has ended, and
  *    whether its files are there dump_index says better than any likeness. Asking for a likeness here as well would
  *    throw away the only prefill of most dumps, which has no earlier one to be like;
- *  - else, of a writer that was killed, only if none of its files is broken and their set equals that of an earlier step
- *    of the same phase;
+ *  - else, of a writer that was killed, only if none of its files is broken and their set equals that of an earlier
+ * step of the same phase;
  *  - else, where nothing is known about the writer, unless it only begins like an earlier step of its phase.
  * Steps before a rank's last need no such rule: the next step could begin only once they had ended. */
 void audit_ending_mark(struct audit_work *work);
 void audit_ending_tell(struct audit_work *work);
+
+/* audit_coverage.c: which modules, in which layers and phases, and how large (passes made); notes about what is seen in
+ * one phase alone, and about requests that no client named. */
+void audit_coverage_make(struct audit_work *work);
 
 /* audit_signatures.c: broken files, and what the pattern of files says about the cause. */
 void audit_signatures_check(struct audit_work *work);

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libanalysis.a
 libanalysis_a_SOURCES = \
     src/analysis/audit_counters.c \
+    src/analysis/audit_coverage.c \
     src/analysis/audit_ending.c \
     src/analysis/audit_folder.c src/analysis/audit_folder.h \
     src/analysis/audit_passes.c \

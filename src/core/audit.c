@@ -18,10 +18,14 @@ void audit_init(struct audit *audit)
 void audit_fini(struct audit *audit)
 {
     list_fini(&audit->reasons);
+    list_fini(&audit->notes);
     list_fini(&audit->request_ids);
     list_fini(&audit->foreign_request_ids);
     free(audit->passes);
     free(audit->usable);
+    for (size_t i = 0; i < audit->module_count; i++)
+        free(audit->modules[i].name);
+    free(audit->modules);
     audit_init(audit);
 }
 
@@ -44,6 +48,14 @@ struct audit_pass *audit_add_pass(struct audit *audit)
     struct audit_pass *pass = &audit->passes[audit->pass_count++];
     *pass = (struct audit_pass){0};
     return pass;
+}
+
+struct audit_module *audit_add_module(struct audit *audit)
+{
+    audit->modules = grown(audit->modules, audit->module_count, sizeof *audit->modules);
+    struct audit_module *module = &audit->modules[audit->module_count++];
+    *module = (struct audit_module){0};
+    return module;
 }
 
 void audit_add_usable(struct audit *audit, uint64_t step)

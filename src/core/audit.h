@@ -34,6 +34,14 @@ struct audit_steps {
     uint64_t first, last;
 };
 
+/* All modules of one kind: their path with the layer's number as '*'. What belongs to no module is "(core)". */
+struct audit_module {
+    char *name; /* "model.layers.*.mlp", "model.norm", "(root)", "(core)" */
+    uint64_t files, bytes;
+    /* Layers in which an extend and a decode pass have a tensor of it; outside of layers 1, or 0 where none has. */
+    uint32_t extend_layers, decode_layers;
+};
+
 /* What the writer is known to have done between enable and disable, rank by rank; the audit is held against it. */
 struct audit_expected_rank {
     uint64_t index_from, index_to; /* dump_index of the first file - 1 and of the last file: exactly from+1 .. to */
@@ -52,12 +60,15 @@ struct audit_expected {
 struct audit {
     bool complete;
     struct list reasons; /* why not, each one sentence with its remedy; empty when complete */
+    struct list notes;   /* what a reader should know and that makes no dump incomplete */
     uint64_t ranks, steps, files, bytes;
     uint32_t layers; /* distinct layer numbers over all ranks: more than any pass has with pipeline parallelism */
     struct audit_pass *passes; /* by rank, then step */
     size_t pass_count;
     struct audit_steps *usable; /* steps that are whole on every rank, in order; no two of them touch */
     size_t usable_count;
+    struct audit_module *modules; /* largest first, then by name */
+    size_t module_count;
     struct list request_ids;         /* in the order of first sight; at most 1024 are listed */
     struct list foreign_request_ids; /* at most 16 are listed */
 };
@@ -68,6 +79,9 @@ void audit_expected_fini(struct audit_expected *expected);
 
 /* Room for one more pass, zeroed. */
 struct audit_pass *audit_add_pass(struct audit *audit);
+
+/* Room for one more module, zeroed; its name belongs to the audit (malloc). */
+struct audit_module *audit_add_module(struct audit *audit);
 
 /* Adds a step behind the usable ones. */
 void audit_add_usable(struct audit *audit, uint64_t step);

@@ -21,6 +21,7 @@ enum {
     PROGRESS_FILES = 2000, /* fewer are done before anybody looks */
     RANGES_SHOWN = 40,
     IDS_SHOWN = 8,
+    MODULES_SHOWN = 8,
 };
 
 /* ---- --expect ---- */
@@ -157,6 +158,34 @@ static void print_passes(struct output *out, const struct audit *audit)
     list_fini(&cells);
 }
 
+static void print_modules(struct output *out, const struct audit *audit)
+{
+    enum { COLUMNS = 6 };
+    static const char *const headings[COLUMNS] = {"MODULE", ">EXTEND", ">DECODE", ">FILES", ">BYTES", ">SHARE"};
+    size_t shown = audit->module_count < MODULES_SHOWN ? audit->module_count : MODULES_SHOWN;
+    struct list cells = {0};
+    for (size_t i = 0; i < shown; i++) {
+        const struct audit_module *module = &audit->modules[i];
+        char size[SIZE_TEXT];
+        list_add(&cells, module->name);
+        list_add_format(&cells, "%" PRIu32, module->extend_layers);
+        list_add_format(&cells, "%" PRIu32, module->decode_layers);
+        list_add_format(&cells, "%" PRIu64, module->files);
+        list_add(&cells, size_text(module->bytes, size));
+        list_add_format(&cells, "%.1f %%",
+                        100.0 * (double)module->bytes / (double)(audit->bytes > 0 ? audit->bytes : 1));
+    }
+    if (shown > 0) {
+        output_text(out, "\n");
+        output_table(out, COLUMNS, headings, shown, (const char *const *)cells.items, NULL);
+        output_text(out, "extend, decode: layers that have a tensor of it in such a pass");
+        if (audit->module_count > shown)
+            output_format(out, "; %zu smaller modules more, --json has all", audit->module_count - shown);
+        output_text(out, "\n");
+    }
+    list_fini(&cells);
+}
+
 static void print_ids(struct output *out, const char *label, const struct list *ids)
 {
     struct buffer line;
@@ -179,6 +208,8 @@ static void print_report(struct output *out, const struct audit *audit, const ch
                 known || !audit->complete ? "" : ", as far as the files alone can tell");
     for (size_t i = 0; i < audit->reasons.count; i++)
         output_pair(out, LABEL_WIDTH, i == 0 ? "reasons" : "", OUTPUT_PLAIN, "- %s", audit->reasons.items[i]);
+    for (size_t i = 0; i < audit->notes.count; i++)
+        output_pair(out, LABEL_WIDTH, i == 0 ? "notes" : "", OUTPUT_PLAIN, "- %s", audit->notes.items[i]);
     output_pair(out, LABEL_WIDTH, "contents", OUTPUT_PLAIN,
                 "%" PRIu64 " files, %s; %" PRIu64 " rank%s, %" PRIu64 " step%s, %" PRIu32 " layer%s", audit->files,
                 size_text(audit->bytes, size), audit->ranks, audit->ranks == 1 ? "" : "s", audit->steps,
@@ -189,6 +220,7 @@ static void print_report(struct output *out, const struct audit *audit, const ch
     print_ids(out, "requests", &audit->request_ids);
     print_ids(out, "foreign", &audit->foreign_request_ids);
     print_passes(out, audit);
+    print_modules(out, audit);
 }
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)

@@ -3,6 +3,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "sglang/answers.h"
+#include "sglang/request_id.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -188,7 +189,7 @@ bool probe_view_health_probes(const struct probe_view *view, char *ret_what, siz
         char shown[64];
         snprintf(ret_what, size, "health probes cause passes of their own (request id %s)",
                  text_clean(foreign->items[i], strlen(foreign->items[i]), shown, sizeof shown));
-        if (text_starts(foreign->items[i], "HEALTH_CHECK"))
+        if (request_id_kind(foreign->items[i]) == REQUEST_ID_HEALTH_PROBE)
             return true;
     }
     return false;

@@ -63,6 +63,19 @@ static void write_coverage(struct json *object, const struct audit *audit)
     json_set_u64(object, "foreign_requests", audit->foreign_request_ids.count);
 }
 
+static void write_modules(struct json *modules, const struct audit *audit)
+{
+    for (size_t i = 0; i < audit->module_count; i++) {
+        const struct audit_module *module = &audit->modules[i];
+        struct json *object = json_append_object(modules);
+        json_set_string(object, "name", module->name);
+        json_set_u64(object, "files", module->files);
+        json_set_u64(object, "bytes", module->bytes);
+        json_set_u64(object, "extend_layers", module->extend_layers);
+        json_set_u64(object, "decode_layers", module->decode_layers);
+    }
+}
+
 struct json *audit_json_make(const struct audit *audit, const char *folder)
 {
     struct json *object = json_object();
@@ -75,6 +88,8 @@ struct json *audit_json_make(const struct audit *audit, const char *folder)
     json_set_u64(object, "files", audit->files);
     json_set_u64(object, "bytes", audit->bytes);
     write_coverage(json_set_object(object, "coverage"), audit);
+    json_set_list(object, "notes", &audit->notes);
+    write_modules(json_set_array(object, "modules"), audit);
     struct json *usable = json_set_array(object, "usable_steps");
     for (size_t i = 0; i < audit->usable_count; i++) {
         struct json *steps = json_append_object(usable);
@@ -156,6 +171,31 @@ static enum error_code read_usable(const struct json *check, struct audit *audit
     return ERROR_NONE;
 }
 
+static enum error_code read_modules(const struct json *check, struct audit *audit, struct error *err)
+{
+    const struct json *modules = json_member(check, "modules");
+    if (modules == NULL)
+        return ERROR_NONE;
+    for (const struct json *item = json_first(modules); item != NULL; item = json_next(item)) {
+        struct audit_module *module = audit_add_module(audit);
+        const char *name;
+        enum error_code code = json_get_string(item, "name", &name, err);
+        if (code == ERROR_NONE)
+            module->name = memory_copy(name);
+        if (code == ERROR_NONE)
+            code = json_get_u64(item, "files", &module->files, err);
+        if (code == ERROR_NONE)
+            code = json_get_u64(item, "bytes", &module->bytes, err);
+        if (code == ERROR_NONE)
+            code = get_u32(item, "extend_layers", &module->extend_layers, err);
+        if (code == ERROR_NONE)
+            code = get_u32(item, "decode_layers", &module->decode_layers, err);
+        if (code != ERROR_NONE)
+            return error_prefix(err, "modules"), code;
+    }
+    return ERROR_NONE;
+}
+
 static enum error_code read_all(const struct json *check, struct audit *audit, struct error *err)
 {
     const char *schema;
@@ -173,6 +213,10 @@ static enum error_code read_all(const struct json *check, struct audit *audit, s
     const struct json *coverage, *passes = NULL;
     if (code == ERROR_NONE)
         code = read_usable(check, audit, err);
+    if (code == ERROR_NONE)
+        code = json_optional_list(check, "notes", &audit->notes, err);
+    if (code == ERROR_NONE)
+        code = read_modules(check, audit, err);
     if (code == ERROR_NONE)
         code = json_get_bool(check, "complete", &audit->complete, err);
     if (code == ERROR_NONE)

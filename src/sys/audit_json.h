@@ -3,11 +3,12 @@
  *
  * Check: {"schema":"kldump.check/1","folder":..,"complete":bool,"reasons":[..],"ranks":N,"steps":N,"files":N,"bytes":N,
  *  "coverage":{"layers","layer_files","extend_passes","decode_passes","unknown_passes","extend_tokens","decode_tokens",
- *  "requests","foreign_requests"},"usable_steps":[{"first":N,"last":N},..],"request_ids":[..],"foreign_request_ids":[..],
+ *  "requests","foreign_requests"},"notes":[..],"modules":[{"name","files","bytes","extend_layers","decode_layers"},..],
+ *  "usable_steps":[{"first":N,"last":N},..],"request_ids":[..],"foreign_request_ids":[..],
  *  "passes":[{"rank","step","phase","files","bytes","tokens","requests","layers","layer_files","has_request_ids",
  *  "foreign"},..]}
  * coverage.requests and .foreign_requests count the ids that are listed, tokens are those of one rank; usable_steps are
- * whole on every rank, and may be missing (seals of the first release).
+ * whole on every rank. usable_steps, notes and modules may be missing (seals of the first releases).
  * Expected: {"exact":true,"ranks":[{"index_from":N,"index_to":N,"step_from":N,"step_to":N},..],
  *  "own_request_ids":[..],"failed_saves":N}; the last two may be missing, members that are not known are passed over.
  */

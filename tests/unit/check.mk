@@ -25,6 +25,13 @@ tests_unit_test_audit_ending_SOURCES = tests/unit/test_audit_ending.c tests/unit
 tests_unit_test_audit_ending_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_audit_ending_LDADD = libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_audit_coverage
+TESTS += tests/unit/test_audit_coverage
+tests_unit_test_audit_coverage_SOURCES = tests/unit/test_audit_coverage.c tests/unit/audit_dump.c tests/unit/audit_dump.h \
+    tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_audit_coverage_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_audit_coverage_LDADD = libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/test_command_check
 TESTS += tests/unit/test_command_check
 tests_unit_test_command_check_SOURCES = tests/unit/test_command_check.c tests/unit/dump_files.c tests/unit/dump_files.h
