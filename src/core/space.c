@@ -228,6 +228,15 @@ uint64_t space_default_soft(uint64_t floor_bytes, uint64_t free_bytes)
     return smaller(number_multiply(floor_bytes, 2), halfway);
 }
 
+uint64_t space_least_soft(const struct space_limits *limits, uint64_t free_bytes)
+{
+    struct space_policy policy;
+    space_policy_init(&policy, limits);
+    uint64_t early = number_add(policy.act_bytes, policy.margin_bytes);
+    uint64_t highest = early < free_bytes ? early : policy.act_bytes;
+    return number_add(highest, smaller(policy.margin_bytes, number_subtract(free_bytes, highest) / 2));
+}
+
 uint64_t space_warn_level(uint64_t floor_bytes, uint64_t soft_bytes, uint64_t free_bytes)
 {
     uint64_t above = number_subtract(soft_bytes, floor_bytes) / 2;

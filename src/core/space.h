@@ -115,6 +115,11 @@ uint64_t space_floor_inodes(const struct size *floor, uint64_t total_inodes);
  * never below the floor. */
 uint64_t space_default_soft(uint64_t floor_bytes, uint64_t free_bytes);
 
+/* The lowest level at which switching dumping off can still come before a kill: one margin above the highest kill
+ * level, which is that of a run that writes the larger share (of one for which there is no such room: the other one);
+ * but at most halfway from there to what is free. */
+uint64_t space_least_soft(const struct space_limits *limits, uint64_t free_bytes);
+
 /* Where somebody is told: as far above soft as half of the way from the floor to soft, but at most halfway from soft to
  * what is free at the start; never below soft. */
 uint64_t space_warn_level(uint64_t floor_bytes, uint64_t soft_bytes, uint64_t free_bytes);

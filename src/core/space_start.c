@@ -1,6 +1,8 @@
 #include "core/space_start.h"
 
+#include "base/number.h"
 #include "base/size.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -129,6 +131,26 @@ static void raise_rate(struct space_start *start)
                  size_text(start->worst_rate_bytes_per_s, rate), place, size_text(chosen, before));
 }
 
+void space_start_raise_soft(struct space_start *start, const struct space_limits *limits, char ret_text[320])
+{
+    char soft[SIZE_TEXT], more[SIZE_TEXT], act[SIZE_TEXT];
+    struct space_policy policy;
+    uint64_t least = space_least_soft(limits, start->free_bytes);
+    ret_text[0] = '\0';
+    if (start->soft_bytes >= least)
+        return;
+    space_policy_init(&policy, limits);
+    /* levels above a floor of many gigabytes differ by less than what is shown of them */
+    snprintf(
+        ret_text, 320,
+        "soft raised by %s to %s: a run that writes most may be killed %s above the floor, and dumping is switched "
+        "off before",
+        size_text(least - start->soft_bytes, more), size_text(least, soft),
+        size_text(number_multiply(policy.margin_bytes, 2), act));
+    start->soft_bytes = least;
+    start->warn_bytes = space_warn_level(start->floor_bytes, least, start->free_bytes);
+}
+
 static enum error_code refuse_soft(const struct space_start *start, bool has_soft, struct error *err)
 {
     char soft[SIZE_TEXT], floor[SIZE_TEXT], free_text[SIZE_TEXT];
@@ -171,5 +193,11 @@ enum error_code space_start_check(struct space_start *start, const struct settin
         return code;
     struct space_limits limits;
     space_start_limits(start, 0, &limits);
-    return space_start_refuse_small(start, &limits, err);
+    code = space_start_refuse_small(start, &limits, err);
+    char raised[320] = "";
+    if (code == ERROR_NONE)
+        space_start_raise_soft(start, &limits, raised);
+    if (soft->value > 0)
+        text_copy(start->raised[2], sizeof start->raised[2], raised);
+    return code;
 }

@@ -30,7 +30,7 @@ struct space_start {
     uint64_t floor_bytes, soft_bytes, warn_bytes;
     uint64_t floor_inodes;   /* 0 where they are not counted */
     const char *floor_place; /* of the rule that made the floor what it is; NULL: no rule did */
-    char raised[2][320];     /* what a rule has raised, for people; "" nothing */
+    char raised[3][320];     /* what a rule has raised, and the soft level that was given, for people; "" nothing */
 };
 
 /* Works out the levels from the settings and the rules, and refuses what cannot begin: ERROR_SPACE, ERROR_SETTINGS, or
@@ -38,6 +38,11 @@ struct space_start {
  * after the last "; ", what to do. The levels are written in any case where the filesystem is measurable.
  */
 enum error_code space_start_check(struct space_start *start, const struct settings *settings, struct error *err);
+
+/* Raises the soft level (and with it the warning level) to space_least_soft, so that it acts before a kill. *ret_text:
+ * "soft raised by 1.5 GiB to 22.0 GiB: ...", for people; "" where nothing was raised. Part of space_start_check, and
+ * to be done again once the kill has been rehearsed. */
+void space_start_raise_soft(struct space_start *start, const struct space_limits *limits, char ret_text[320]);
 
 /* The limits of the watcher. `kill_ns`: as rehearsed on a child that holds nothing; 0: not yet. */
 void space_start_limits(const struct space_start *start, uint64_t kill_ns, struct space_limits *ret_limits);

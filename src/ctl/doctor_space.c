@@ -176,9 +176,10 @@ void doctor_space_bytes(struct doctor *doctor, struct doctor_finding *ret_findin
     act_levels(&start, &act_bytes, &act_inodes);
     doctor_say(ret_finding, DOCTOR_PASS,
                "%s free of %s; dumping off at %s, killed at about %s, floor %s; how many tokens fit is known once a "
-               "run is armed",
+               "run is armed%s%s",
                size_text(start.free_bytes, a), size_text(start.total_bytes, b), size_text(start.soft_bytes, c),
-               size_text(act_bytes, d), size_text(start.floor_bytes, e));
+               size_text(act_bytes, d), size_text(start.floor_bytes, e), start.raised[2][0] != '\0' ? "; " : "",
+               start.raised[2]);
 }
 
 void doctor_space_inodes(struct doctor *doctor, struct doctor_finding *ret_finding)

@@ -285,6 +285,8 @@ void guard_report_fini(struct guard *guard);
 enum error_code guard_space_check(struct guard_plan *plan, struct error *err);
 void guard_space_describe(const struct guard_plan *plan, char *ret_text, size_t size); /* levels, for people */
 void guard_space_limits(const struct guard_plan *plan, uint64_t kill_ns, struct space_limits *ret_limits);
+/* Once the kill has been rehearsed: the soft level stays above the kill level. In plan and `limits`. */
+void guard_space_raise_soft(struct guard *guard, struct space_limits *limits);
 enum error_code guard_space_refuse_small(const struct guard_plan *plan, const struct space_limits *limits,
                                          struct error *err);
 

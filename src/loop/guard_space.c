@@ -182,6 +182,8 @@ enum error_code guard_space_start(struct guard *guard, uint64_t kill_ns, struct 
     options.triggers[count] = (struct watcher_trigger){pull_keeper, &guard->keeper};
     enum error_code code = guard_space_refuse_small(&guard->plan, &options.limits, err);
     if (code == ERROR_NONE)
+        guard_space_raise_soft(guard, &options.limits);
+    if (code == ERROR_NONE)
         code = guard_survey_start(guard, err);
     return code == ERROR_NONE ? watcher_start(&guard->loop, &options, &guard->watcher, err) : code;
 }

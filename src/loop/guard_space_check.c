@@ -33,6 +33,18 @@ void guard_space_limits(const struct guard_plan *plan, uint64_t kill_ns, struct 
     space_start_limits(&start, kill_ns, ret_limits);
 }
 
+void guard_space_raise_soft(struct guard *guard, struct space_limits *limits)
+{
+    struct guard_plan *plan = &guard->plan;
+    struct space_start start = start_of(plan);
+    char text[320];
+    space_start_raise_soft(&start, limits, text);
+    plan->soft_bytes = limits->soft_bytes = start.soft_bytes;
+    plan->warn_bytes = limits->warn_bytes = start.warn_bytes;
+    if (text[0] != '\0' && plan->settings.soft.value > 0)
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_SPACE, text);
+}
+
 enum error_code guard_space_refuse_small(const struct guard_plan *plan, const struct space_limits *limits,
                                          struct error *err)
 {

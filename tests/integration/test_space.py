@@ -63,7 +63,8 @@ def test_refused_disks(place, standin):
 def test_levels_are_shown(place, standin):
     """A floor in percent, in bytes from then on; of the inodes too."""
     disk = place.small_disk("512M", ",nr_inodes=100000")
-    run = place.run(standin, directory=disk / "d", floor="12.5%", options=["--budget", "3M"]).armed()
+    options = ["--budget", "3M", *settings(place, worst_rate="1G")]  # kill levels 6 MiB and 12 MiB above the floor
+    run = place.run(standin, directory=disk / "d", floor="12.5%", options=options).armed()
     space = run.status()["space"]
     assert (space["floor_bytes"], space["soft_bytes"], space["warn_bytes"], space["budget_bytes"]) == (64 * MIB, 128 * MIB, 160 * MIB, 3 * MIB)
     assert (space["floor_inodes"], space["written_bytes"], space["level"], space["pending_bytes"]) == (12500, 0, "fine", None)
@@ -71,6 +72,20 @@ def test_levels_are_shown(place, standin):
     line = next(line for line in run.output.splitlines() if "dumps in" in line)
     for words in ("512.0 MiB free on tmpfs", "floor 64.0 MiB", "dumping off at 128.0 MiB", "warning at 160.0 MiB", "floor 12500", "budget 3.0 MiB"):
         assert words in line, line
+
+
+def test_a_soft_level_below_the_kill_level_is_raised_and_said(place, standin):
+    disk = place.small_disk("512M")
+    options = ["--soft", "65M", *settings(place, worst_rate="2G")]
+    run = place.run(standin, directory=disk / "d", options=options).armed()
+    space = run.status()["space"]
+    margin = 2048 * MIB * 6 // 1000  # a rehearsed kill counts as 5 ms at least
+    assert space["soft_bytes"] >= 64 * MIB + 3 * margin - 3 and space["warn_bytes"] > space["soft_bytes"]
+    first, *_ = [text for text in events(run) if text.startswith("soft raised by ")]
+    assert "to 100.9 MiB: a run that writes most may be killed 24.6 MiB above the floor" in first, first
+    done = place.ctl("doctor", "--dir", str(disk / "d2"), "--floor", "64M", *map(str, options), status=None)
+    line = next(line for line in done.stdout.splitlines() if " space " in line)
+    assert "dumping off at 100.9 MiB" in done.stdout and "soft raised by 35.9 MiB" in done.stdout, line
 
 
 # ---- the levels above the floor

@@ -481,6 +481,34 @@ static void test_default_soft_and_warn(void **state)
     }
 }
 
+/* The soft level is reached, and has held, before a run that writes most is killed; on a small disk it is still reached
+ * first, and never above what is free. */
+static void test_least_soft(void **state)
+{
+    (void)state;
+    struct space_policy policy;
+    struct space_limits soft = limits;
+    space_policy_init(&policy, &limits);
+    const uint64_t margin = policy.margin_bytes, floor = limits.floor_bytes;
+    assert_int_equal(space_least_soft(&limits, 100 * GIB), floor + 3 * margin);
+    assert_int_equal(space_least_soft(&limits, floor + 2 * margin + 100), floor + 2 * margin + 50);
+    assert_int_equal(space_least_soft(&limits, floor + 2 * margin), floor + margin + margin / 2);
+    soft.soft_bytes = space_least_soft(&limits, 100 * GIB);
+    soft.soft_hold_ns = 2000 * MS;
+    space_policy_init(&policy, &soft);
+    uint64_t free_bytes = soft.soft_bytes + GIB, now_ns = 1;
+    look(&policy, now_ns, free_bytes);
+    space_policy_stage(&policy, true);
+    assert_int_equal(policy.act_bytes, floor + 2 * margin);
+    enum space_level level = SPACE_FINE;
+    while (level != SPACE_SOFT) { /* 20 MiB/s */
+        now_ns += 10 * MS;
+        free_bytes -= 20 * MIB / 100;
+        level = look(&policy, now_ns, free_bytes).level;
+        assert_int_not_equal(level, SPACE_FLOOR);
+    }
+}
+
 static void test_level_names(void **state)
 {
     (void)state;
@@ -513,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_default_floor),
         cmocka_unit_test(test_default_inodes),
         cmocka_unit_test(test_default_soft_and_warn),
+        cmocka_unit_test(test_least_soft),
         cmocka_unit_test(test_level_names),
     };
     return cmocka_run_group_tests_name("space", tests, NULL, NULL);

@@ -86,6 +86,48 @@ static void test_levels(void **state)
     assert_int_equal(start.floor_inodes, 0);
 }
 
+/* A soft level at which a run that writes most would be dead already is raised; one that was given says so. The floor
+ * is 20 GiB, the kill levels are 6.1 MiB and 12.3 MiB above it. */
+static void test_soft_above_the_kill(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *soft;
+        uint64_t soft_mib; /* what holds, rounded */
+        const char *raised;
+    } rows[] = {
+        {NULL, 40 * 1024, ""},
+        {"30G", 30 * 1024, ""},
+        {"20500M", 20500, ""},
+        {"20490M", 20498,
+         "soft raised by 8.4 MiB to 20.0 GiB: a run that writes most may be killed 12.3 MiB above the floor, and "
+         "dumping is switched off before"},
+        {"20G", 20498,
+         "soft raised by 18.4 MiB to 20.0 GiB: a run that writes most may be killed 12.3 MiB above the floor, and "
+         "dumping is switched off before"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct space_start start;
+        struct given given = {"ext4", 100, 90, 0, 0, "20G", rows[i].soft};
+        assert_int_equal(check(&given, &start, NULL), ERROR_NONE);
+        assert_int_equal(start.soft_bytes >> 20, rows[i].soft_mib);
+        assert_string_equal(start.raised[2], rows[i].raised);
+        assert_true(start.warn_bytes >= start.soft_bytes);
+    }
+    /* a kill that takes longer than was thought raises it once more */
+    struct space_start start;
+    struct space_limits limits;
+    char text[320];
+    struct given given = {"ext4", 100, 90, 0, 0, "20G", NULL};
+    assert_int_equal(check(&given, &start, NULL), ERROR_NONE);
+    space_start_limits(&start, 4999500000, &limits);
+    space_start_raise_soft(&start, &limits, text);
+    assert_int_equal(start.soft_bytes, 50 * gib);
+    assert_int_equal(strncmp(text, "soft raised by 10.0 GiB to 50.0 GiB: ", 37), 0);
+    assert_true(start.warn_bytes > 50 * gib);
+    space_start_raise_soft(&start, &limits, text);
+    assert_string_equal(text, "");
+}
+
 /* A kill that takes longer than was thought may leave no room. */
 static void test_kill_that_was_rehearsed(void **state)
 {
@@ -186,8 +228,11 @@ static void test_rule_without_room(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_cannot_begin), cmocka_unit_test(test_levels),
-                                       cmocka_unit_test(test_kill_that_was_rehearsed), cmocka_unit_test(test_rules),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_cannot_begin),
+                                       cmocka_unit_test(test_levels),
+                                       cmocka_unit_test(test_soft_above_the_kill),
+                                       cmocka_unit_test(test_kill_that_was_rehearsed),
+                                       cmocka_unit_test(test_rules),
                                        cmocka_unit_test(test_rule_without_room)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
