@@ -27,6 +27,7 @@
  * counts as a handle of the server, and the last close callback frees the server and calls `closed`. */
 #include "base/memory.h"
 #include "loop/control_private.h"
+#include "sys/passing.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -372,6 +373,7 @@ static int open_listener(struct control_server *server, uv_loop_t *loop, int des
     uv_pipe_init(loop, listener, 0);
     listener->data = server;
     server->handles++;
+    passing_refuse(descriptor);
     int failure = uv_pipe_open(listener, descriptor);
     if (failure != 0)
         close(descriptor);

@@ -60,7 +60,7 @@ static void on_answer(uv_poll_t *poll, int status, int events)
     (void)events;
     if (registration->poll != poll)
         return;
-    enum error_code code = passing_receive(registration->fd, bytes, sizeof bytes, &length, NULL, NULL, NULL);
+    enum error_code code = passing_receive(registration->fd, 0, bytes, sizeof bytes, &length, NULL, NULL, NULL);
     if (code == ERROR_BUSY)
         return;
     if (code != ERROR_NONE || length == 0) {

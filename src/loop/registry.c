@@ -8,6 +8,10 @@
  * Too much at once: the bytes of a user's packets are counted for a second; beyond BYTES_PER_S his connections are left
  * alone until it is over. Descriptors run out: nobody is let in for a second.
  *
+ * What is passed, or lies unreceived in a connection, may never be closed (sys/slow.h): closing happens elsewhere, and
+ * a user who has too much of that is refused before anything of his is received. A connection that cannot be closed yet
+ * is tried each second; with UNCLOSED_MAX of them nobody is let in.
+ *
  * A connection is freed when its last handle has closed; the registry when its last connection is, and its own handles
  * are. */
 #include "loop/registry.h"
@@ -16,6 +20,7 @@
 #include "loop/clock.h"
 #include "loop/registry_private.h"
 #include "sys/passing.h"
+#include "sys/slow.h"
 #include "sys/socket_peer.h"
 
 #include <errno.h>
@@ -27,6 +32,7 @@
 #include <unistd.h>
 
 enum { BACKLOG = 128, HELLO_MS = 5000, PAUSE_MS = 1000, BURST = 4, ACCEPT_BURST = 16 };
+enum { UNCLOSED_MAX = 1024 };
 enum { BYTES_PER_S = 4 * 1024 * 1024, LEAST_BYTES = 4096 /* that a packet counts for */ };
 
 /* ---- users ---- */
@@ -70,12 +76,47 @@ static void drop_handle(struct registry *registry)
         registry->users = user->next;
         free(user);
     }
+    while (registry->unclosed != NULL) { /* the end of the process closes them */
+        struct registry_unclosed *one = registry->unclosed;
+        registry->unclosed = one->next;
+        free(one);
+    }
     free(registry);
 }
 
 static void on_registry_closed(uv_handle_t *handle)
 {
     drop_handle(handle->data);
+}
+
+static void on_pause_over(uv_timer_t *timer);
+
+static void pause_for_a_second(struct registry *registry)
+{
+    if (!registry->closing && !uv_is_active((uv_handle_t *)&registry->pause))
+        uv_timer_start(&registry->pause, on_pause_over, PAUSE_MS, 0);
+}
+
+static void keep_unclosed(struct registry *registry, uid_t uid, int fd)
+{
+    struct registry_unclosed *unclosed = memory_new(sizeof *unclosed);
+    *unclosed = (struct registry_unclosed){registry->unclosed, uid, fd};
+    registry->unclosed = unclosed;
+    registry->unclosed_count++;
+    pause_for_a_second(registry);
+}
+
+static void close_unclosed(struct registry *registry)
+{
+    for (struct registry_unclosed **link = &registry->unclosed, *one; (one = *link) != NULL;) {
+        if (!passing_close(one->uid, one->fd)) {
+            link = &one->next;
+            continue;
+        }
+        *link = one->next;
+        registry->unclosed_count--;
+        free(one);
+    }
 }
 
 static void on_connection_closed(uv_handle_t *handle)
@@ -85,10 +126,12 @@ static void on_connection_closed(uv_handle_t *handle)
     if (--connection->handles > 0)
         return;
     struct registry_entry *entry = &connection->entry;
-    const int descriptors[] = {connection->fd, entry->pidfd, entry->folder_fd, entry->control_fd};
+    const int descriptors[] = {entry->pidfd, entry->folder_fd, entry->control_fd};
     for (size_t i = 0; i < sizeof descriptors / sizeof descriptors[0]; i++)
         if (descriptors[i] >= 0) /* ours, or opened with O_PATH: closing does not wait */
             close(descriptors[i]);
+    if (!passing_close(entry->uid, connection->fd))
+        keep_unclosed(registry, entry->uid, connection->fd);
     json_free(connection->run);
     free(connection);
     drop_handle(registry);
@@ -159,12 +202,15 @@ static void on_pause_over(uv_timer_t *timer)
 {
     struct registry *registry = timer->data;
     next_second(registry);
+    close_unclosed(registry);
     for (struct registry_connection *c = registry->connections; c != NULL; c = c->next)
         if (c->paused) {
             c->paused = false;
             uv_poll_start(&c->poll, UV_READABLE, on_packet);
         }
-    if (registry->shut) {
+    if (registry->unclosed_count > 0)
+        pause_for_a_second(registry);
+    if (registry->shut && registry->unclosed_count < UNCLOSED_MAX) {
         registry->shut = false;
         uv_poll_start(&registry->poll, UV_READABLE, on_knock);
     }
@@ -175,8 +221,7 @@ static void count_bytes(struct registry_connection *connection, size_t length)
 {
     struct registry *registry = connection->registry;
     connection->user->bytes += length > LEAST_BYTES ? length : LEAST_BYTES;
-    if (!uv_is_active((uv_handle_t *)&registry->pause))
-        uv_timer_start(&registry->pause, on_pause_over, PAUSE_MS, 0);
+    pause_for_a_second(registry);
 }
 
 /* What it said has been taken: is it too much? */
@@ -207,7 +252,7 @@ static void take_first(struct registry_connection *connection, const char *bytes
     if (code == ERROR_NONE)
         code = registry_packet_descriptors(descriptors, count, entry, &err);
     if (code != ERROR_NONE) {
-        passing_drop(descriptors, count);
+        passing_drop(entry->uid, descriptors, count);
         refuse(connection, &err);
         return;
     }
@@ -216,6 +261,7 @@ static void take_first(struct registry_connection *connection, const char *bytes
     registry_packet_send(connection->fd, answer);
     json_free(answer);
     uv_timer_stop(&connection->limit);
+    passing_refuse(connection->fd);
     connection->admitted = true;
     entry->run = connection->run;
     entry->said_ms = clock_now_ms();
@@ -251,8 +297,14 @@ static bool take_packet(struct registry_connection *connection)
     int descriptors[PASSING_MAX] = {-1, -1, -1, -1};
     size_t length = 0, count = 0;
     struct error err = ERROR_INIT;
-    enum error_code code = passing_receive(connection->fd, registry->room, sizeof registry->room, &length,
-                                           connection->admitted ? NULL : descriptors, &count, &err);
+    uid_t uid = connection->entry.uid;
+    enum error_code code = slow_check(uid, &err);
+    if (code != ERROR_NONE) { /* what comes might have to be closed */
+        refuse(connection, &err);
+        return false;
+    }
+    code = passing_receive(connection->fd, uid, registry->room, sizeof registry->room, &length,
+                           connection->admitted ? NULL : descriptors, &count, &err);
     if (code == ERROR_BUSY)
         return false;
     if (code == ERROR_PROTOCOL) {
@@ -261,7 +313,7 @@ static bool take_packet(struct registry_connection *connection)
         return false;
     }
     if (code != ERROR_NONE || length == 0) {
-        passing_drop(descriptors, count);
+        passing_drop(uid, descriptors, count);
         close_connection(connection, true);
         return false;
     }
@@ -371,20 +423,22 @@ static void on_knock(uv_poll_t *poll, int status, int events)
     struct registry *registry = poll->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPT_BURST; i++) {
-        int fd = accept4(registry->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = -1;
+    for (int i = 0; i < ACCEPT_BURST && registry->unclosed_count < UNCLOSED_MAX; i++) {
+        fd = accept4(registry->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             let_in(registry, fd);
             continue;
         }
         if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)
             return;
-        registry->shut = true; /* no descriptors, no memory: it would be told again at once */
-        uv_poll_stop(poll);
-        if (!uv_is_active((uv_handle_t *)&registry->pause))
-            uv_timer_start(&registry->pause, on_pause_over, PAUSE_MS, 0);
-        return;
+        break;
     }
+    if (fd >= 0 && registry->unclosed_count < UNCLOSED_MAX)
+        return;
+    registry->shut = true; /* no descriptors, no memory: it would be told again at once */
+    uv_poll_stop(poll);
+    pause_for_a_second(registry);
 }
 
 /* ---- the socket ---- */

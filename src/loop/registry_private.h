@@ -25,6 +25,13 @@ struct registry_connection {
     bool admitted, paused, closing;
 };
 
+/* A connection that is over and cannot be closed yet (passing_close). */
+struct registry_unclosed {
+    struct registry_unclosed *next;
+    uid_t uid;
+    int fd;
+};
+
 struct registry {
     struct registry_options options;
     uv_loop_t *loop;
@@ -35,7 +42,8 @@ struct registry {
     uv_timer_t pause; /* runs while somebody has spoken lately, or nobody is let in */
     unsigned handles; /* two of its own, and one for each connection that is not freed yet */
     bool shut, closing;
-    size_t count;
+    size_t count, unclosed_count;
+    struct registry_unclosed *unclosed;
     struct registry_user *users;
     struct registry_connection *connections;
     struct registry_entry *entries; /* of those that are admitted */

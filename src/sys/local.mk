@@ -28,6 +28,7 @@ libsys_a_SOURCES = \
     src/sys/sink.c src/sys/sink.h \
     src/sys/sink_log.c src/sys/sink_log.h \
     src/sys/socket_peer.c src/sys/socket_peer.h \
+    src/sys/slow.c src/sys/slow.h \
     src/sys/space.c src/sys/space.h \
     src/sys/stop_tree.c src/sys/stop_tree.h \
     src/sys/thread.c src/sys/thread.h \

@@ -1,41 +1,41 @@
 #include "sys/passing.h"
 
 #include "base/memory.h"
-#include "sys/thread.h"
+#include "sys/slow.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 64 * 1024 };
+/* SCM_MAX_FD of the kernel: what there is no room for, it closes itself, here and now. */
+enum { RECEIVED_MAX = 253 };
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83 /* linux/socket.h of 6.16 */
+#endif
 
 /* Room for the header too, aligned as the kernel wants it. */
 union control_room {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(PASSING_MAX * sizeof(int))];
+    char bytes[CMSG_SPACE(RECEIVED_MAX * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 };
 
 /* ---- letting go ---- */
 
 struct dropped {
-    int descriptor[PASSING_MAX];
     size_t count;
+    int descriptor[];
 };
 
-static atomic_uint dropping;
-
-static void *drop_main(void *argument)
+static void drop(void *argument)
 {
     struct dropped *dropped = argument;
     for (size_t i = 0; i < dropped->count; i++)
         close(dropped->descriptor[i]);
     free(dropped);
-    atomic_fetch_sub(&dropping, 1);
-    return NULL;
 }
 
 bool passing_is_path(int descriptor)
@@ -44,32 +44,23 @@ bool passing_is_path(int descriptor)
     return flags >= 0 && (flags & O_PATH) != 0;
 }
 
-void passing_drop(const int *descriptors, size_t count)
+void passing_drop(uid_t sender, const int *descriptors, size_t count)
 {
-    struct dropped *slow = memory_new(sizeof *slow);
-    for (size_t i = 0; i < count && slow->count < PASSING_MAX; i++) {
+    struct dropped *slow = memory_new(sizeof *slow + count * sizeof slow->descriptor[0]);
+    for (size_t i = 0; i < count; i++) {
         if (passing_is_path(descriptors[i]))
             close(descriptors[i]);
         else
             slow->descriptor[slow->count++] = descriptors[i];
     }
-    pthread_t thread;
-    if (slow->count == 0) {
-        free(slow);
-        return;
-    }
-    atomic_fetch_add(&dropping, 1);
-    if (thread_start(&thread, STACK_BYTES, drop_main, slow) == 0) {
-        pthread_detach(thread);
-        return;
-    }
-    atomic_fetch_sub(&dropping, 1); /* no thread to be had: rather lost than waited for */
-    free(slow);
+    if (slow->count == 0 || slow_start(sender, drop, slow, NULL) != ERROR_NONE)
+        free(slow); /* no thread to be had: rather lost than waited for */
 }
 
-unsigned passing_dropping(void)
+void passing_refuse(int socket)
 {
-    return atomic_load(&dropping);
+    int none = 0;
+    setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &none, sizeof none);
 }
 
 /* ---- sending ---- */
@@ -106,30 +97,27 @@ enum error_code passing_send(int socket, const char *bytes, size_t length, const
 
 /* ---- receiving ---- */
 
-static size_t take_descriptors(struct msghdr *message, int ret_descriptors[PASSING_MAX])
+static size_t take_descriptors(struct msghdr *message, int ret_descriptors[RECEIVED_MAX])
 {
     size_t count = 0;
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
             continue;
         size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < here && count < PASSING_MAX; i++)
+        for (size_t i = 0; i < here && count < RECEIVED_MAX; i++)
             memcpy(&ret_descriptors[count++], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
     }
     return count;
 }
 
-enum error_code passing_receive(int socket, char *bytes, size_t size, size_t *ret_length,
+enum error_code passing_receive(int socket, uid_t sender, char *bytes, size_t size, size_t *ret_length,
                                 int ret_descriptors[PASSING_MAX], size_t *ret_count, struct error *err)
 {
     union control_room room;
-    int taken[PASSING_MAX] = {-1, -1, -1, -1};
+    int taken[RECEIVED_MAX];
     struct iovec part = {.iov_base = bytes, .iov_len = size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (ret_descriptors != NULL) {
-        message.msg_control = room.bytes;
-        message.msg_controllen = sizeof room.bytes;
-    }
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
     ssize_t got;
     while ((got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR)
         continue;
@@ -139,15 +127,51 @@ enum error_code passing_receive(int socket, char *bytes, size_t size, size_t *re
         return error_set_errno(err, ERROR_SYSTEM, errno, "a packet");
     size_t count = got >= 0 ? take_descriptors(&message, taken) : 0;
     bool cut = got >= 0 && (message.msg_flags & MSG_TRUNC) != 0;
-    if (cut || (got >= 0 && (message.msg_flags & MSG_CTRUNC) != 0)) {
-        passing_drop(taken, count);
+    bool many = count > (ret_descriptors != NULL ? PASSING_MAX : 0);
+    if (cut || many || (got >= 0 && (message.msg_flags & MSG_CTRUNC) != 0)) {
+        passing_drop(sender, taken, count);
         return cut ? error_set(err, ERROR_PROTOCOL, "a packet of more than %zu bytes", size)
                    : error_set(err, ERROR_PROTOCOL, "more descriptors than expected");
     }
     *ret_length = got > 0 ? (size_t)got : 0;
     if (ret_descriptors != NULL) {
-        memcpy(ret_descriptors, taken, sizeof taken);
+        for (size_t i = 0; i < PASSING_MAX; i++)
+            ret_descriptors[i] = i < count ? taken[i] : -1;
         *ret_count = count;
     }
     return ERROR_NONE;
+}
+
+/* ---- the end ---- */
+
+/* Whether a packet came, or the end: both may have no bytes, but a packet names its sender (SO_PASSCRED). */
+static bool is_packet(struct msghdr *message)
+{
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header))
+        if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_CREDENTIALS)
+            return true;
+    return false;
+}
+
+bool passing_close(uid_t sender, int socket)
+{
+    int yes = 1, taken[RECEIVED_MAX];
+    bool more = true;
+    shutdown(socket, SHUT_RDWR); /* nothing more comes, and the other end learns of it now */
+    setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes);
+    while (more) {
+        union control_room room;
+        char byte;
+        struct iovec part = {.iov_base = &byte, .iov_len = 1};
+        struct msghdr message = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
+        if (slow_check(sender, NULL) != ERROR_NONE)
+            return false;
+        ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (got >= 0)
+            passing_drop(sender, taken, take_descriptors(&message, taken));
+        more = got >= 0 ? is_packet(&message) : errno == EINTR || errno == ECONNRESET;
+    }
+    close(socket);
+    return true;
 }

@@ -159,6 +159,23 @@ def test_a_request_of_many_tiny_values_is_refused_before_it_costs_memory(target)
             assert client.answer()["id"] == 7
 
 
+SO_PASSRIGHTS = 83  # Linux 6.16; Python does not know it yet
+
+
+def test_no_descriptor_reaches_a_control_socket(target):
+    """Its close could take for ever, and would be done where it is read."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, SO_PASSRIGHTS, 1)
+        except OSError:
+            pytest.skip("missing: SO_PASSRIGHTS, Linux 6.16")
+    with target.raw() as client:
+        with pytest.raises(PermissionError):
+            socket.send_fds(client.socket, [request(target.method)], [0])
+        client.send(request(target.method, 4))
+        assert client.answer()["id"] == 4
+
+
 def test_depth_32_is_read(target):
     with target.raw() as client:
         client.send(nested(30))

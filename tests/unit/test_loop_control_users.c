@@ -367,7 +367,7 @@ static void test_unread_answers_of_one_user_are_limited(void **state)
         for (int turns = 0; turns < 3; turns++)
             uv_run(&f->loop, UV_RUN_NOWAIT);
     }
-    assert_in_range(f->gone, USER_MIB / 2, USER_MIB - 8);
+    assert_in_range(f->gone, USER_MIB / 2, USER_MIB - 4);
     expect_served(f, STRANGER);
     expect_served(f, STRANGER + 1);
     for (int i = 0; i < 3; i++) /* the first was there in time */
