@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,22 +92,31 @@ static enum error_code damaged(struct pt_file *file, enum error_code code)
     return code;
 }
 
+/* A small file takes one pread, without asking for its size first: what ends with an archive's end is all of it. False:
+ * the file is larger, or something else. */
+static bool read_small(struct pt_file *file)
+{
+    ssize_t n = pread(file->fd, file->small, PT_FILE_SMALL, 0);
+    if (n <= 0 || n == PT_FILE_SMALL || pt_zip_read_memory(&file->zip, file->small, (size_t)n, NULL) != ERROR_NONE)
+        return false;
+    file->size = (uint64_t)n;
+    file->in_memory = true;
+    return true;
+}
+
 static enum error_code read_archive(struct pt_file *file, struct error *err)
 {
-    enum error_code code;
-    if (file->size <= PT_FILE_SMALL) {
-        if (file->small == NULL && (file->small = malloc(PT_FILE_SMALL)) == NULL)
-            return no_memory(file, PT_FILE_SMALL, err);
-        code = pt_file_private_read(file, 0, file->small, (size_t)file->size, err);
-        if (code != ERROR_NONE)
-            return code;
+    if (file->small == NULL && (file->small = malloc(PT_FILE_SMALL)) == NULL)
+        return no_memory(file, PT_FILE_SMALL, err);
+    if (read_small(file)) {
         close(file->fd);
         file->fd = -1;
-        file->in_memory = true;
-        code = pt_zip_read_memory(&file->zip, file->small, (size_t)file->size, err);
-    } else {
-        code = pt_zip_read_file(&file->zip, file->fd, file->size, err);
+        return ERROR_NONE;
     }
+    enum error_code code = pt_open_size(file->fd, &file->size, &file->problem, err);
+    if (code != ERROR_NONE)
+        return code;
+    code = pt_zip_read_file(&file->zip, file->fd, file->size, err);
     return code == ERROR_NONE ? code : damaged(file, code);
 }
 
@@ -219,7 +227,8 @@ static enum error_code find_storage(struct pt_file *file, const struct pt_tensor
     file->key[storage->key_length] = '\0';
     memcpy(file->location, storage->location, storage->location_length);
     file->location[storage->location_length] = '\0';
-    snprintf(name, sizeof name, "data/%s", file->key);
+    memcpy(name, "data/", 5);
+    memcpy(name + 5, file->key, storage->key_length + 1);
     const struct pt_zip_member *member = pt_zip_find(&file->zip, name);
     if (member == NULL)
         return damaged(file, error_set(err, ERROR_FORMAT,
@@ -270,7 +279,7 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
     pt_file_close(file);
     file->problem = PT_FILE_FINE;
     file->zip.problem = PT_ZIP_FINE;
-    enum error_code code = pt_open(folder_fd, name, &file->fd, &file->size, &file->problem, err);
+    enum error_code code = pt_open(folder_fd, name, &file->fd, &file->problem, err);
     if (code == ERROR_NONE)
         code = read_archive(file, err);
     if (code == ERROR_NONE)

@@ -1,6 +1,6 @@
 /* One file of torch.save, opened for reading: what value it holds and, of a tensor, its elements row by row.
  *
- * Happy path: pt_file_open on a small dump file costs openat, fstat and one pread; directory (pt_zip), pickle
+ * Happy path: pt_file_open on a small dump file costs openat and one pread; directory (pt_zip), pickle
  * (pt_pickle) and payload are then read from memory, without allocation after the first files of that size. A larger
  * payload is read on demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is
  * read is an error and never a signal; it is not mapped. Failure: every error names file, byte position, what was found

@@ -110,49 +110,40 @@ static enum error_code act_mark(struct pt_stack *machine, const struct operation
 static enum error_code act_empty(struct pt_stack *machine, const struct operation *operation, uint64_t value)
 {
     (void)value;
-    struct pt_pickle_node *node;
-    return pt_stack_make(machine, operation->detail, &node);
+    pt_stack_make(machine, operation->detail);
+    return ERROR_NONE;
 }
 
 static enum error_code act_bool(struct pt_stack *machine, const struct operation *operation, uint64_t value)
 {
     (void)value;
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, PT_PICKLE_BOOL, &node);
-    if (code == ERROR_NONE)
-        node->boolean = operation->detail != 0;
-    return code;
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_BOOL);
+    node->boolean = operation->detail != 0;
+    return ERROR_NONE;
 }
 
 static enum error_code act_integer(struct pt_stack *machine, const struct operation *operation, uint64_t value)
 {
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, PT_PICKLE_INTEGER, &node);
-    if (code == ERROR_NONE)
-        node->integer = operation->width == 4 ? (int32_t)(uint32_t)value : (int64_t)value;
-    return code;
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_INTEGER);
+    node->integer = operation->width == 4 ? (int32_t)(uint32_t)value : (int64_t)value;
+    return ERROR_NONE;
 }
 
 static enum error_code act_real(struct pt_stack *machine, const struct operation *operation, uint64_t value)
 {
     (void)operation;
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, PT_PICKLE_REAL, &node);
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_REAL);
     uint64_t bits = bswap_64(value); /* the one big-endian number of a pickle */
-    if (code == ERROR_NONE)
-        memcpy(&node->real, &bits, sizeof bits);
-    return code;
+    memcpy(&node->real, &bits, sizeof bits);
+    return ERROR_NONE;
 }
 
 static enum error_code act_bytes(struct pt_stack *machine, const struct operation *operation, uint64_t value)
 {
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, operation->detail, &node);
-    if (code == ERROR_NONE) {
-        node->text.start = (uint32_t)machine->payload;
-        node->text.length = (uint32_t)value;
-    }
-    return code;
+    struct pt_pickle_node *node = pt_stack_make(machine, operation->detail);
+    node->text.start = (uint32_t)machine->payload;
+    node->text.length = (uint32_t)value;
+    return ERROR_NONE;
 }
 
 static enum error_code act_long(struct pt_stack *machine, const struct operation *operation, uint64_t value)
@@ -163,21 +154,17 @@ static enum error_code act_long(struct pt_stack *machine, const struct operation
     uint64_t bits = value > 0 && (p[value - 1] & 0x80) != 0 ? UINT64_MAX : 0;
     for (uint64_t i = value; i-- > 0;)
         bits = bits << 8 | p[i];
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, PT_PICKLE_INTEGER, &node);
-    if (code == ERROR_NONE)
-        node->integer = (int64_t)bits;
-    return code;
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_INTEGER);
+    node->integer = (int64_t)bits;
+    return ERROR_NONE;
 }
 
 /* Tuple of the topmost `count` nodes, which it replaces. */
 static enum error_code make_tuple(struct pt_stack *machine, uint32_t count)
 {
-    struct pt_pickle_node *node;
     uint32_t from = machine->stack_count - count;
-    enum error_code code = pt_stack_make(machine, PT_PICKLE_TUPLE, &node);
-    if (code == ERROR_NONE)
-        code = pt_stack_add_items(machine, node, from, count);
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_TUPLE);
+    enum error_code code = pt_stack_add_items(machine, node, from, count);
     if (code == ERROR_NONE) {
         machine->pickle->stack[from] = pt_stack_top_number(machine, 0);
         machine->stack_count = from + 1;
@@ -283,7 +270,8 @@ static enum error_code act_get(struct pt_stack *machine, const struct operation 
     (void)operation;
     if (value >= machine->pickle->memo_used || machine->pickle->memo[value] == MEMO_FREE)
         return PT_STACK_BAD(machine, "memo number %" PRIu64 " is fetched before it was stored", value);
-    return pt_stack_push(machine, machine->pickle->memo[value]);
+    pt_stack_push(machine, machine->pickle->memo[value]);
+    return ERROR_NONE;
 }
 
 /* ---- globals ---- */
@@ -301,10 +289,7 @@ static enum error_code make_global(struct pt_stack *machine, struct span module,
     enum pt_pickle_meaning meaning = pt_globals_find((const char *)pickle->bytes + module.start, module.length,
                                                      (const char *)pickle->bytes + name.start, name.length, &detail);
     bool known = meaning != PT_PICKLE_MEANS_NOTHING && meaning != PT_PICKLE_MEANS_SUSPICIOUS;
-    struct pt_pickle_node *node;
-    enum error_code code = pt_stack_make(machine, known ? PT_PICKLE_GLOBAL : PT_PICKLE_OPAQUE, &node);
-    if (code != ERROR_NONE)
-        return code;
+    struct pt_pickle_node *node = pt_stack_make(machine, known ? PT_PICKLE_GLOBAL : PT_PICKLE_OPAQUE);
     node->meaning = (uint8_t)meaning;
     node->detail = detail;
     node->call.module = (uint32_t)module.start;
@@ -393,10 +378,9 @@ static enum error_code act_call(struct pt_stack *machine, const struct operation
         return PT_STACK_BAD(machine, "a new object of %s",
                             pt_pickle_global_name(machine->pickle, &callee, name, sizeof name));
     machine->stack_count -= 2;
-    struct pt_pickle_node *node;
-    code = pt_stack_make(machine, PT_PICKLE_DICT, &node);
-    if (code != ERROR_NONE || (callee.kind == PT_PICKLE_GLOBAL && callee.meaning == PT_PICKLE_MEANS_DICT))
-        return code; /* an OrderedDict gets its members by SETITEMS */
+    struct pt_pickle_node *node = pt_stack_make(machine, PT_PICKLE_DICT);
+    if (callee.kind == PT_PICKLE_GLOBAL && callee.meaning == PT_PICKLE_MEANS_DICT)
+        return ERROR_NONE; /* an OrderedDict gets its members by SETITEMS */
     if (callee.kind == PT_PICKLE_GLOBAL && callee.meaning == PT_PICKLE_MEANS_SET)
         return become_set(machine, arguments, node);
     uint32_t position = node->position;
@@ -438,11 +422,8 @@ static enum error_code act_persistent_id(struct pt_stack *machine, const struct 
         !pt_pickle_text_is(machine->pickle, pt_pickle_node(machine->pickle, first), "storage"))
         return PT_STACK_BAD(machine, "a persistent id that is not ('storage', ...)");
     machine->stack_count--;
-    struct pt_pickle_node *node;
-    code = pt_stack_make(machine, PT_PICKLE_STORAGE, &node);
-    if (code == ERROR_NONE)
-        node->call.arguments = number;
-    return code;
+    pt_stack_make(machine, PT_PICKLE_STORAGE)->call.arguments = number;
+    return ERROR_NONE;
 }
 
 /* ---- the table and the loop ---- */
@@ -501,6 +482,8 @@ static enum error_code step(struct pt_stack *machine)
     machine->opcode = machine->position;
     if (machine->position == pickle->length)
         return PT_STACK_BAD(machine, "the pickle ends without its last opcode");
+    if (!pt_stack_has_room(machine))
+        return pt_stack_too_many(machine);
     const struct operation *operation = &operations[pickle->bytes[machine->position++]];
     if (operation->act == NULL)
         return PT_STACK_BAD(machine, "opcode %02x, which torch.save does not write", pickle->bytes[machine->opcode]);

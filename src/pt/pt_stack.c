@@ -8,54 +8,17 @@ enum error_code pt_stack_at_byte(const struct pt_stack *machine)
     return ERROR_FORMAT;
 }
 
-static enum error_code too_many(struct pt_stack *machine)
+enum error_code pt_stack_too_many(const struct pt_stack *machine)
 {
     error_set(machine->err, ERROR_TOO_LARGE, "more than %d objects", PT_PICKLE_NODES_MAX);
     pt_stack_at_byte(machine);
     return ERROR_TOO_LARGE;
 }
 
-enum error_code pt_stack_push(struct pt_stack *machine, uint32_t number)
+enum error_code pt_stack_underflow(const struct pt_stack *machine, uint32_t count)
 {
-    if (machine->stack_count == machine->pickle->capacity)
-        return too_many(machine);
-    machine->pickle->stack[machine->stack_count++] = number;
-    return ERROR_NONE;
-}
-
-enum error_code pt_stack_make(struct pt_stack *machine, enum pt_pickle_kind kind, struct pt_pickle_node **ret_node)
-{
-    struct pt_pickle *pickle = machine->pickle;
-    if (pickle->node_count + 1 >= pickle->capacity)
-        return too_many(machine);
-    uint32_t number = ++pickle->node_count;
-    struct pt_pickle_node *node = &pickle->nodes[number];
-    *node = (struct pt_pickle_node){.kind = (uint8_t)kind, .position = (uint32_t)machine->opcode};
-    *ret_node = node;
-    return pt_stack_push(machine, number);
-}
-
-static uint32_t floor_of(const struct pt_stack *machine)
-{
-    return machine->mark_count == 0 ? 0 : machine->marks[machine->mark_count - 1];
-}
-
-enum error_code pt_stack_need(const struct pt_stack *machine, uint32_t count)
-{
-    if (machine->stack_count - floor_of(machine) < count)
-        return PT_STACK_BAD(machine, "opcode %02x needs %" PRIu32 " objects and the stack has %" PRIu32,
-                            machine->pickle->bytes[machine->opcode], count, machine->stack_count - floor_of(machine));
-    return ERROR_NONE;
-}
-
-uint32_t pt_stack_top_number(const struct pt_stack *machine, uint32_t below)
-{
-    return machine->pickle->stack[machine->stack_count - 1 - below];
-}
-
-struct pt_pickle_node *pt_stack_top(const struct pt_stack *machine, uint32_t below)
-{
-    return &machine->pickle->nodes[pt_stack_top_number(machine, below)];
+    return PT_STACK_BAD(machine, "opcode %02x needs %" PRIu32 " objects and the stack has %" PRIu32,
+                        machine->pickle->bytes[machine->opcode], count, machine->stack_count - pt_stack_floor(machine));
 }
 
 static bool is_container(const struct pt_pickle_node *node)
@@ -67,7 +30,7 @@ enum error_code pt_stack_add_items(struct pt_stack *machine, struct pt_pickle_no
 {
     struct pt_pickle *pickle = machine->pickle;
     if (count > pickle->capacity - 1 - pickle->cell_count)
-        return too_many(machine);
+        return pt_stack_too_many(machine);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = pickle->stack[from + i], cell = ++pickle->cell_count;
         const struct pt_pickle_node *item = &pickle->nodes[number];

@@ -37,6 +37,14 @@ static const struct pt_pickle_node *argument(const struct reader *reader, const 
     return number == PT_PICKLE_NONE ? &nothing : pt_pickle_node(reader->pickle, number);
 }
 
+/* What a node names; "something else" where it is no global. */
+static const char *name_of(const struct reader *reader, const struct pt_pickle_node *node, char *out, size_t size)
+{
+    if (node->kind != PT_PICKLE_GLOBAL && node->kind != PT_PICKLE_CALL && node->kind != PT_PICKLE_OPAQUE)
+        return "something else";
+    return pt_pickle_global_name(reader->pickle, node, out, size);
+}
+
 /* Takes the wrappers off: how the tensor itself is rebuilt, and with which arguments. */
 static enum error_code unwrap(struct reader *reader, const struct pt_pickle_node *node,
                               enum pt_pickle_meaning *ret_meaning, const struct pt_pickle_node **ret_arguments)
@@ -58,10 +66,9 @@ static enum error_code unwrap(struct reader *reader, const struct pt_pickle_node
         const struct pt_pickle_node *inner_arguments = argument(reader, arguments, 2);
         if (meaning != PT_PICKLE_MEANS_FROM_TYPE || inner->kind != PT_PICKLE_GLOBAL ||
             inner_arguments->kind != PT_PICKLE_TUPLE) {
-            char name[200] = "something that is no tensor";
-            if (inner->kind == PT_PICKLE_GLOBAL || inner->kind == PT_PICKLE_CALL || inner->kind == PT_PICKLE_OPAQUE)
-                pt_pickle_global_name(reader->pickle, inner, name, sizeof name);
-            return FAIL(reader, PT_FILE_UNSUPPORTED, node, "a tensor made from %s, which is not read", name);
+            char name[200];
+            return FAIL(reader, PT_FILE_UNSUPPORTED, node, "a tensor made from %s, which is not read",
+                        name_of(reader, inner, name, sizeof name));
         }
         meaning = (enum pt_pickle_meaning)inner->meaning;
         arguments = inner_arguments;
@@ -88,27 +95,26 @@ static enum error_code read_dtype(struct reader *reader, enum pt_pickle_meaning 
 {
     bool untyped = class->kind == PT_PICKLE_GLOBAL && class->meaning == PT_PICKLE_MEANS_STORAGE_UNTYPED;
     bool typed = class->kind == PT_PICKLE_GLOBAL && class->meaning == PT_PICKLE_MEANS_STORAGE;
-    char name[200] = "no global";
-    if (class->kind == PT_PICKLE_GLOBAL || class->kind == PT_PICKLE_OPAQUE)
-        pt_pickle_global_name(reader->pickle, class, name, sizeof name);
+    char name[200], dtype_name[200];
     if (!untyped && !typed)
-        return FAIL(reader, PT_FILE_UNSUPPORTED, class, "a storage of the class %s, which is not read", name);
+        return FAIL(reader, PT_FILE_UNSUPPORTED, class, "a storage of the class %s, which is not read",
+                    name_of(reader, class, name, sizeof name));
     if (meaning == PT_PICKLE_MEANS_TENSOR_V2) {
         if (!typed)
             return FAIL(reader, PT_FILE_PICKLE, class,
-                        "_rebuild_tensor_v2 with %s: the element type is nowhere; _v3 would have it", name);
+                        "_rebuild_tensor_v2 with %s: the element type is nowhere; _v3 would have it",
+                        name_of(reader, class, name, sizeof name));
         *ret_dtype = (enum pt_dtype) class->detail;
         return ERROR_NONE;
     }
     const struct pt_pickle_node *dtype = argument(reader, arguments, TENSOR_ARGUMENTS);
-    char dtype_name[200] = "nothing";
-    if (dtype->kind == PT_PICKLE_GLOBAL || dtype->kind == PT_PICKLE_OPAQUE)
-        pt_pickle_global_name(reader->pickle, dtype, dtype_name, sizeof dtype_name);
     if (dtype->kind != PT_PICKLE_GLOBAL || dtype->meaning != PT_PICKLE_MEANS_DTYPE)
         return FAIL(reader, dtype->kind == PT_PICKLE_OPAQUE ? PT_FILE_UNSUPPORTED : PT_FILE_PICKLE, arguments,
-                    "_rebuild_tensor_v3 with %s where the element type should be", dtype_name);
+                    "_rebuild_tensor_v3 with %s where the element type should be",
+                    name_of(reader, dtype, dtype_name, sizeof dtype_name));
     if (typed && class->detail != dtype->detail)
-        return FAIL(reader, PT_FILE_PICKLE, arguments, "elements of %s in a storage of the class %s", dtype_name, name);
+        return FAIL(reader, PT_FILE_PICKLE, arguments, "elements of %s in a storage of the class %s",
+                    name_of(reader, dtype, dtype_name, sizeof dtype_name), name_of(reader, class, name, sizeof name));
     *ret_dtype = (enum pt_dtype)dtype->detail;
     return ERROR_NONE;
 }

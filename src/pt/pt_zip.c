@@ -1,3 +1,4 @@
+#include "base/text.h"
 #include "pt/pt_zip_private.h"
 
 #include <errno.h>
@@ -238,43 +239,51 @@ static enum error_code widen(struct pt_zip *zip, const uint8_t *extra, size_t le
     return ERROR_NONE;
 }
 
-/* No absolute path, no "..", nothing that a terminal or a file system would take as something else. */
+/* No "..", nothing that a terminal or a file system would take as something else; UTF-8. */
 static bool name_is_plain(const char *name, size_t length)
 {
-    if (length == 0 || name[0] == '/')
-        return false;
     size_t part = 0;
+    unsigned char all = 0;
     for (size_t i = 0; i <= length; i++) {
-        if (i < length && ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '\\'))
+        unsigned char byte = i < length ? (unsigned char)name[i] : '/';
+        if (byte < 0x20 || byte == 0x7f || byte == '\\')
             return false;
-        if (i == length || name[i] == '/') {
+        all |= byte;
+        if (byte == '/') {
             if (i - part == 2 && name[part] == '.' && name[part + 1] == '.')
                 return false;
             part = i + 1;
         }
     }
+    return all < 0x80 || text_is_utf8(name, length);
+}
+
+/* The first name gives the prefix of all; it is looked at once. */
+static bool take_prefix(struct pt_zip *zip, const char *name, size_t length)
+{
+    const char *slash = memchr(name, '/', length);
+    if (slash == NULL || slash == name || !name_is_plain(name, (size_t)(slash - name)))
+        return false;
+    zip->prefix = name;
+    zip->prefix_length = (size_t)(slash - name);
     return true;
 }
 
 static enum error_code take_name(struct pt_zip *zip, const char *name, size_t length, uint64_t position,
                                  struct pt_zip_member *member, struct error *err)
 {
-    if (length > PT_ZIP_NAME_MAX || !name_is_plain(name, length))
+    if (length > PT_ZIP_NAME_MAX || (zip->prefix == NULL && !take_prefix(zip, name, length)))
         return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": a name of %zu bytes that torch does not write",
                        position, length);
-    if (zip->prefix == NULL) {
-        const char *slash = memchr(name, '/', length);
-        if (slash == NULL)
-            return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": a name without a folder; torch writes one",
-                           position);
-        zip->prefix = name;
-        zip->prefix_length = (size_t)(slash - name);
-    }
-    if (length < zip->prefix_length + 2 || memcmp(name, zip->prefix, zip->prefix_length + 1) != 0)
+    size_t head = zip->prefix_length + 1;
+    if (length <= head || memcmp(name, zip->prefix, head) != 0)
         return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": the name does not begin like the first one's",
                        position);
-    member->name = name + zip->prefix_length + 1;
-    member->name_length = length - zip->prefix_length - 1;
+    if (!name_is_plain(name + head, length - head))
+        return DAMAGED(zip, err, "directory entry at byte %" PRIu64 ": a name of %zu bytes that torch does not write",
+                       position, length);
+    member->name = name + head;
+    member->name_length = length - head;
     return ERROR_NONE;
 }
 
