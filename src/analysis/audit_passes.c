@@ -173,9 +173,7 @@ static void make_pass(struct audit_work *work, struct audit_pass *pass, struct a
             new_request = take_request_ids(work, known, pass, &ids);
             requests = requests != 0 ? requests : ids.count;
         } else {
-            char text[AUDIT_TABLE_NAME];
-            audit_reasons_add(&work->reasons, AUDIT_REASON_REQUEST_IDS, 1, "%s (%s)",
-                              audit_table_describe(&work->table, file, text), err.message);
+            audit_reasons_add(&work->reasons, AUDIT_REASON_REQUEST_IDS, 1, "%s", err.message);
         }
         list_fini(&ids);
     }

@@ -1,15 +1,13 @@
 /* Threads take files in blocks from a shared counter; each file is written by the one thread that took it. A thread
  * that cannot be started is not missed: the caller's thread takes whatever is left. */
 #include "analysis/audit_probe.h"
-#include "pt/pt_text_list.h"
+#include "pt/pt_file.h"
+#include "pt/pt_open.h"
 #include "pt/pt_zip.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -41,21 +39,19 @@ static enum error_code open_regular(const struct audit_table *table, int folder_
                                     struct error *err)
 {
     char name[AUDIT_TABLE_NAME];
-    /* O_NONBLOCK: opening a pipe must not wait for a writer. */
-    int fd = openat(folder_fd, audit_table_name(table, file, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) {
-        *ret_state = errno == ELOOP || errno == ENXIO ? AUDIT_TABLE_IRREGULAR : AUDIT_TABLE_UNREADABLE;
-        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot be opened");
+    int fd = -1;
+    enum pt_file_problem problem = PT_FILE_FINE;
+    enum error_code code = pt_open(folder_fd, audit_table_name(table, file, name), &fd, &problem, err);
+    if (code == ERROR_NONE)
+        code = pt_open_status(fd, ret_status, &problem, err);
+    if (code == ERROR_NONE) {
+        *ret_fd = fd;
+        return ERROR_NONE;
     }
-    struct stat status;
-    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-        *ret_state = AUDIT_TABLE_IRREGULAR;
+    *ret_state = problem == PT_FILE_IRREGULAR ? AUDIT_TABLE_IRREGULAR : AUDIT_TABLE_UNREADABLE;
+    if (fd >= 0)
         close(fd);
-        return error_set(err, ERROR_FORMAT, "not a regular file");
-    }
-    *ret_fd = fd;
-    *ret_status = status;
-    return ERROR_NONE;
+    return code;
 }
 
 /* What the name promises must be in the archive. */
@@ -158,26 +154,11 @@ enum error_code audit_probe_explain(const struct audit_table *table, int folder_
 enum error_code audit_probe_request_ids(const struct audit_table *table, int folder_fd,
                                         const struct audit_table_file *file, struct list *ret_list, struct error *err)
 {
-    int fd;
-    struct stat status;
-    enum audit_table_state ignored;
-    enum error_code code = open_regular(table, folder_fd, file, &fd, &status, &ignored, err);
-    if (code != ERROR_NONE)
-        return code;
-    struct pt_zip zip;
-    struct buffer pickle;
-    pt_zip_init(&zip);
-    buffer_init(&pickle);
-    code = pt_zip_read_file(&zip, fd, (uint64_t)status.st_size, err);
-    if (code == ERROR_NONE) {
-        const struct pt_zip_member *member = pt_zip_find(&zip, "data.pkl");
-        code = member == NULL ? error_set(err, ERROR_FORMAT, "an archive without data.pkl")
-                              : pt_zip_payload_file(&zip, fd, member, AUDIT_PROBE_PICKLE_MAX, &pickle, err);
-    }
+    char name[AUDIT_TABLE_NAME];
+    struct pt_file *rids = pt_file_new();
+    enum error_code code = pt_file_open(rids, folder_fd, audit_table_name(table, file, name), err);
     if (code == ERROR_NONE)
-        code = pt_text_list_read(pickle.data, pickle.length, ret_list, err);
-    buffer_fini(&pickle);
-    pt_zip_fini(&zip);
-    close(fd);
+        code = pt_file_texts(rids, ret_list, err);
+    pt_file_free(rids);
     return code;
 }

@@ -7,7 +7,6 @@
 
 enum {
     AUDIT_PROBE_THREADS_MAX = 16,
-    AUDIT_PROBE_PICKLE_MAX = 1024 * 1024, /* bytes of the pickle of a rids file */
 };
 
 /* Called now and then from the caller's thread; `done` grows and is `total` in the last call. */
@@ -22,6 +21,6 @@ void audit_probe_all(struct audit_table *table, int folder_fd, unsigned threads,
 enum error_code audit_probe_explain(const struct audit_table *table, int folder_fd, const struct audit_table_file *file,
                                     struct error *err);
 
-/* Appends the request ids of a rids file to `ret_list`. See pt_text_list.h for what is relied upon. */
+/* Appends the request ids of a rids file to `ret_list`. See pt_file_texts; the error names the file. */
 enum error_code audit_probe_request_ids(const struct audit_table *table, int folder_fd,
                                         const struct audit_table_file *file, struct list *ret_list, struct error *err);

@@ -11,6 +11,5 @@ libpt_a_SOURCES = \
     src/pt/pt_pickle_tree.c \
     src/pt/pt_stack.c src/pt/pt_stack.h \
     src/pt/pt_tensor.c src/pt/pt_tensor.h \
-    src/pt/pt_text_list.c src/pt/pt_text_list.h \
     src/pt/pt_zip.c src/pt/pt_zip.h src/pt/pt_zip_private.h \
     src/pt/pt_zip_payload.c

@@ -55,6 +55,13 @@ void pt_file_free(struct pt_file *file)
     free(file);
 }
 
+enum error_code pt_file_private_named(const struct pt_file *file, enum error_code code, struct error *err)
+{
+    if (code != ERROR_NONE)
+        error_prefix(err, "%s", file->name);
+    return code;
+}
+
 enum error_code pt_file_private_read(struct pt_file *file, uint64_t position, void *bytes, size_t length,
                                      struct error *err)
 {
@@ -113,9 +120,11 @@ static enum error_code read_archive(struct pt_file *file, struct error *err)
         file->fd = -1;
         return ERROR_NONE;
     }
-    enum error_code code = pt_open_size(file->fd, &file->size, &file->problem, err);
+    struct stat status;
+    enum error_code code = pt_open_status(file->fd, &status, &file->problem, err);
     if (code != ERROR_NONE)
         return code;
+    file->size = (uint64_t)status.st_size;
     code = pt_zip_read_file(&file->zip, file->fd, file->size, err);
     return code == ERROR_NONE ? code : damaged(file, code);
 }
@@ -279,6 +288,7 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
     pt_file_close(file);
     file->problem = PT_FILE_FINE;
     file->zip.problem = PT_ZIP_FINE;
+    text_copy(file->name, sizeof file->name, name);
     enum error_code code = pt_open(folder_fd, name, &file->fd, &file->problem, err);
     if (code == ERROR_NONE)
         code = read_archive(file, err);
@@ -294,8 +304,7 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
         return ERROR_NONE;
     }
     pt_file_close(file);
-    error_prefix(err, "%s", name);
-    return code;
+    return pt_file_private_named(file, code, err);
 }
 
 /* ---- what is in it ---- */
@@ -344,7 +353,7 @@ static bool is_plain_text(const struct pt_pickle *pickle, const struct pt_pickle
            text_is_utf8(text, node->text.length);
 }
 
-enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list, struct error *err)
+static enum error_code get_texts(const struct pt_file *file, struct list *list, struct error *err)
 {
     const struct pt_pickle *pickle = &file->pickle;
     if (file->kind != PT_FILE_TEXTS)
@@ -358,9 +367,14 @@ enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list,
     }
     for (uint32_t cell = first; cell != 0; cell = pickle->cells[cell].next) {
         const struct pt_pickle_node *node = &pickle->nodes[pickle->cells[cell].node];
-        list_add_format(ret_list, "%.*s", (int)node->text.length, (const char *)pickle->bytes + node->text.start);
+        list_add_format(list, "%.*s", (int)node->text.length, (const char *)pickle->bytes + node->text.start);
     }
     return ERROR_NONE;
+}
+
+enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list, struct error *err)
+{
+    return pt_file_private_named(file, get_texts(file, ret_list, err), err);
 }
 
 /* The node that a path leads to, names with dots between; NULL: nowhere. */

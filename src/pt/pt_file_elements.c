@@ -171,14 +171,17 @@ static enum error_code get_elements(struct pt_file *file, uint64_t first, uint64
 enum error_code pt_file_elements(struct pt_file *file, uint64_t first, uint64_t count, const void **ret_elements,
                                  struct error *err)
 {
-    if (!file->has_tensor)
-        return error_set(err, ERROR_FORMAT, "there is no tensor in the file");
     const struct pt_file_tensor *tensor = &file->tensor;
-    if (first > tensor->elements || count > tensor->elements - first ||
-        count > PT_FILE_WINDOW / pt_dtype_bytes(tensor->dtype))
-        return error_set(err, ERROR_TOO_LARGE, "elements %" PRIu64 " and %" PRIu64 " more of %" PRIu64, first, count,
+    enum error_code code;
+    if (!file->has_tensor)
+        code = error_set(err, ERROR_FORMAT, "there is no tensor in the file");
+    else if (first > tensor->elements || count > tensor->elements - first ||
+             count > PT_FILE_WINDOW / pt_dtype_bytes(tensor->dtype))
+        code = error_set(err, ERROR_TOO_LARGE, "elements %" PRIu64 " and %" PRIu64 " more of %" PRIu64, first, count,
                          tensor->elements);
-    return get_elements(file, first, count, ret_elements, err);
+    else
+        code = get_elements(file, first, count, ret_elements, err);
+    return pt_file_private_named(file, code, err);
 }
 
 /* ---- checksums ---- */
@@ -204,7 +207,7 @@ static enum error_code member_crc(struct pt_file *file, uint64_t position, uint6
     return code;
 }
 
-enum error_code pt_file_verify(struct pt_file *file, bool *ret_recorded, struct error *err)
+static enum error_code verify(struct pt_file *file, bool *ret_recorded, struct error *err)
 {
     bool recorded = false;
     for (size_t i = 0; i < file->zip.member_count; i++) {
@@ -229,4 +232,9 @@ enum error_code pt_file_verify(struct pt_file *file, bool *ret_recorded, struct 
     }
     *ret_recorded = recorded;
     return ERROR_NONE;
+}
+
+enum error_code pt_file_verify(struct pt_file *file, bool *ret_recorded, struct error *err)
+{
+    return pt_file_private_named(file, verify(file, ret_recorded, err), err);
 }

@@ -13,6 +13,7 @@ enum {
 };
 
 struct pt_file {
+    char name[256]; /* as pt_file_open got it, for errors */
     int fd;         /* of a file that is not in memory; -1 */
     uint64_t size;  /* bytes */
     uint8_t *small; /* the whole file, up to PT_FILE_SMALL bytes */
@@ -33,6 +34,9 @@ struct pt_file {
     uint64_t spread_from, spread_bytes; /* which ones, from the storage's beginning */
     uint64_t spread_capacity;
 };
+
+/* Puts the file's name before the message of a failure; returns `code`. */
+enum error_code pt_file_private_named(const struct pt_file *file, enum error_code code, struct error *err);
 
 /* Reads bytes of the file; one that ends earlier is PT_FILE_UNREADABLE with ERROR_FORMAT. */
 enum error_code pt_file_private_read(struct pt_file *file, uint64_t position, void *bytes, size_t length,

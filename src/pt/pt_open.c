@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct {
@@ -36,13 +35,13 @@ enum error_code pt_open(int folder_fd, const char *name, int *ret_fd, enum pt_fi
     return error_set_errno(err, listed ? failures[i].code : ERROR_SYSTEM, system, "cannot be opened");
 }
 
-enum error_code pt_open_size(int fd, uint64_t *ret_size, enum pt_file_problem *ret_problem, struct error *err)
+enum error_code pt_open_status(int fd, struct stat *ret_status, enum pt_file_problem *ret_problem, struct error *err)
 {
     struct stat status;
     if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
         *ret_problem = PT_FILE_IRREGULAR;
         return error_set(err, ERROR_FORMAT, "not a regular file");
     }
-    *ret_size = (uint64_t)status.st_size;
+    *ret_status = status;
     return ERROR_NONE;
 }

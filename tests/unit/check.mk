@@ -45,3 +45,8 @@ tests_unit_test_pt_file_SOURCES = tests/unit/test_pt_file.c tests/unit/dump_file
     tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
 tests_unit_test_pt_file_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
 tests_unit_test_pt_file_LDADD = libpt.a libbase.a $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_pt_pickle
+TESTS += tests/unit/test_pt_pickle
+tests_unit_test_pt_pickle_SOURCES = tests/unit/test_pt_pickle.c
+tests_unit_test_pt_pickle_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_pt_pickle_LDADD = libpt.a libbase.a $(CMOCKA_LIBS)

@@ -1,6 +1,5 @@
 #include "dump_files.h"
 #include "base/memory.h"
-#include "pt/pt_text_list.h"
 #include "pt/pt_zip.h"
 
 #include <fcntl.h>
@@ -377,88 +376,6 @@ static void shrinks_while_read(void **state)
     buffer_fini(&bytes);
 }
 
-/* ---- request ids in a pickle ---- */
-
-static void expect_list(const char *pickle, size_t length, const char *joined)
-{
-    struct list list = {0};
-    struct error err = ERROR_INIT;
-    char text[256] = "";
-    if (pt_text_list_read(pickle, length, &list, &err) != ERROR_NONE) {
-        assert_int_equal(list.count, 0);
-        assert_true(err.message[0] != '\0');
-        assert_null(joined);
-        return;
-    }
-    for (size_t i = 0; i < list.count; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s|", list.items[i]);
-    list_fini(&list);
-    assert_non_null(joined);
-    assert_string_equal(text, joined);
-}
-#define LIST(text, joined) expect_list(text, sizeof text - 1, joined)
-#define HEAD               "\x80\x02}q\0(X\5\0\0\0valueq\1]q\2"
-#define TAIL               "X\4\0\0\0metaq\4}q\5u."
-
-static void text_lists(void **state)
-{
-    (void)state;
-    LIST(HEAD "X\1\0\0\0aq\3a" TAIL, "a|");
-    LIST(HEAD TAIL, "");
-    LIST(HEAD "(X\1\0\0\0aq\3X\1\0\0\0bq\6e" TAIL, "a|b|");
-    LIST(HEAD "(X\1\0\0\0aq\3X\1\0\0\0bq\6e(X\1\0\0\0ce" TAIL, "a|b|c|");
-    LIST(HEAD "(X\1\0\0\0aq\3X\1\0\0\0bq\6eX\1\0\0\0ca" TAIL, "a|b|c|");
-    LIST(HEAD "(X\1\0\0\0aq\3h\3e" TAIL, "a|a|");             /* the same object twice */
-    LIST(HEAD "(X\1\0\0\0ar\3\0\1\0j\3\0\1\0e" TAIL, "a|a|"); /* with long memo numbers */
-    LIST("\x80\x04\x95\0\0\0\0\0\0\0\0}\x94(\x8c\5value\x94]\x94\x8c\1a\x94"
-         "a\x8c\4meta\x94}\x94u.",
-         "a|"); /* 4 */
-    LIST("\x80\x04}\x94(\x8c\5value\x94]\x94(\x8c\1a\x94h\3e\x8c\4meta\x94}\x94u.", "a|a|");
-    LIST(HEAD "X\2\0\0\0\xc3\xa9q\3a" TAIL, "\xc3\xa9|");
-    LIST("", NULL);
-    LIST("\x80", NULL);
-    LIST("\x80\x06}", NULL);
-    LIST("not a pickle", NULL);
-    LIST("\x80\x02}q\0(X\4\0\0\0metaq\1]q\2X\1\0\0\0aa" TAIL, NULL); /* another first key */
-    LIST("\x80\x02}q\0(X\5\0\0\0valueq\1}q\2" TAIL, NULL);           /* no list */
-    LIST(HEAD "X\1\0\0\0aq\3", NULL);                                /* cut */
-    LIST(HEAD "(X\1\0\0\0aq\3", NULL);
-    LIST(HEAD "X\xff\xff\xff\xff"
-              "aq\3a" TAIL,
-         NULL);                   /* a string beyond the end */
-    LIST(HEAD "K\1a" TAIL, NULL); /* numbers */
-    LIST(HEAD "(K\1K\2e" TAIL, NULL);
-    LIST(HEAD "(h\x09"
-              "e" TAIL,
-         NULL); /* memo that nobody filled */
-    LIST(HEAD "X\1\0\0\0\xff"
-              "a" TAIL,
-         NULL);                           /* not UTF-8 */
-    LIST(HEAD "X\1\0\0\0\0a" TAIL, NULL); /* a NUL byte */
-    LIST(HEAD "cos\nsystem\nX\1\0\0\0aa" TAIL, NULL);
-}
-
-static void text_lists_every_byte(void **state)
-{
-    (void)state;
-    struct buffer pickle;
-    buffer_init(&pickle);
-    dump_files_pickle(&pickle, ids, 2);
-    for (size_t length = 0; length <= pickle.length; length++)
-        for (size_t i = 0; i < pickle.length; i++)
-            for (unsigned bit = 0; bit < 8; bit++) {
-                char *exact = malloc(length + 1); /* from its second byte on: a read beyond the end is found out */
-                memcpy(exact + 1, pickle.data, length);
-                if (i < length)
-                    exact[1 + i] = (char)(exact[1 + i] ^ 1 << bit);
-                struct list list = {0};
-                pt_text_list_read(exact + 1, length, &list, NULL);
-                list_fini(&list);
-                free(exact);
-            }
-    buffer_fini(&pickle);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,7 +384,6 @@ int main(void)
         cmocka_unit_test(local_headers), cmocka_unit_test(duplicate_names),
         cmocka_unit_test(comments),      cmocka_unit_test(many_members),
         cmocka_unit_test(every_byte),    cmocka_unit_test(shrinks_while_read),
-        cmocka_unit_test(text_lists),    cmocka_unit_test(text_lists_every_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
