@@ -199,14 +199,17 @@ static void check_times(struct audit_work *work)
     enum { SLACK_S = 60, COPIED_PER_THOUSAND = 20, FEW = 3 };
     const struct audit_table *table = &work->table;
     uint64_t older = 0, backwards = 0;
-    const struct audit_table_file *first = NULL;
+    const struct audit_table_file *first = NULL, *before = NULL;
     uint32_t latest_s = 0;
     for (size_t i = 0; i < table->file_count; i++) {
         const struct audit_table_file *file = &table->files[i];
-        bool new_rank = i == 0 || file->rank != table->files[i - 1].rank;
-        backwards += !new_rank && file->modified_s < table->files[i - 1].modified_s;
+        if (file->modified_s == 0)
+            continue;
+        bool new_rank = before == NULL || file->rank != before->rank;
+        backwards += !new_rank && file->modified_s < before->modified_s;
         latest_s = new_rank || file->modified_s > latest_s ? file->modified_s : latest_s;
-        if (file->modified_s == 0 || file->modified_s >= latest_s - (latest_s > SLACK_S ? SLACK_S : latest_s))
+        before = file;
+        if (file->modified_s >= latest_s - (latest_s > SLACK_S ? SLACK_S : latest_s))
             continue;
         older++;
         first = first != NULL ? first : file;

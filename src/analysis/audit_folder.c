@@ -58,6 +58,9 @@ static enum error_code run(struct audit_work *work, const struct audit_folder_op
     audit_table_sort_by_index(&work->table);
     audit_counters_check_index(work);
     audit_table_sort_by_step(&work->table);
+    for (size_t i = 0; i < work->table.file_count && options->core_only; i++)
+        if (work->table.suffixes[work->table.files[i].suffix].core == DUMP_NAME_NOT_CORE)
+            work->table.files[i].state = AUDIT_TABLE_FINE;
     audit_probe_all(&work->table, work->folder_fd, options->threads, options->progress, options->context);
     return ERROR_NONE;
 }
@@ -94,6 +97,10 @@ enum error_code audit_folder(const char *path, const struct audit_expected *expe
         audit.complete = audit.reasons.count == 0;
         audit_fini(ret_audit);
         *ret_audit = audit;
+        if (options != NULL && options->ret_table != NULL) {
+            *options->ret_table = work.table;
+            audit_table_init(&work.table);
+        }
     } else {
         audit_fini(&audit);
     }

@@ -15,6 +15,9 @@ struct audit_folder_options {
     unsigned threads;               /* 0: as many as there are processors, up to 8 */
     audit_probe_progress *progress; /* NULL: none */
     void *context;                  /* of progress */
+    bool core_only;                 /* only core files are opened; of others nothing but the name is looked at: their
+                                       size is 0, their state AUDIT_TABLE_FINE. For who opens them anyway */
+    struct audit_table *ret_table;  /* not NULL: on success the files, sorted by step, are the caller's there */
 };
 
 /* `expected` NULL: nothing is known about the writer. On success `ret_audit` (initialised) is filled and owned by the

@@ -105,7 +105,8 @@ static void work(struct probe *shared, audit_probe_progress *progress, void *con
         if (first >= total)
             break;
         for (size_t i = first; i < total && i < first + BLOCK; i++)
-            probe(shared->table, shared->folder_fd, &shared->table->files[i], &zip, NULL);
+            if (shared->table->files[i].state == AUDIT_TABLE_UNCHECKED)
+                probe(shared->table, shared->folder_fd, &shared->table->files[i], &zip, NULL);
         if (progress != NULL)
             progress(context, first, total);
     }

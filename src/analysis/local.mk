@@ -16,4 +16,10 @@ libanalysis_a_SOURCES = \
     src/analysis/numbers_fast.c src/analysis/numbers_fast.h \
     src/analysis/numbers_part.c src/analysis/numbers_part.h \
     src/analysis/numbers_values.c \
-    src/analysis/segment.c src/analysis/segment.h src/analysis/side.h
+    src/analysis/segment.c src/analysis/segment.h \
+    src/analysis/side.c src/analysis/side.h \
+    src/analysis/side_core.c \
+    src/analysis/side_passes.c \
+    src/analysis/side_prefix.c \
+    src/analysis/side_sequences.c \
+    src/analysis/side_work.h

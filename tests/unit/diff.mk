@@ -17,3 +17,9 @@ TESTS += tests/unit/test_segment
 tests_unit_test_segment_SOURCES = tests/unit/test_segment.c
 tests_unit_test_segment_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_segment_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_side
+TESTS += tests/unit/test_side
+tests_unit_test_side_SOURCES = tests/unit/test_side.c
+tests_unit_test_side_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_side_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
