@@ -378,7 +378,7 @@ static void save(const struct visit *visit, const struct forward_tensor *tensor,
     text_init(&file);
     struct torch_file_value value = tensor->shape;
     if (value.strings == NULL) {
-        forward_fill(state.model, visit->pass, state.place.tensor_rank, state.place.tensor_ranks, tensor, &data);
+        forward_fill(state.model, visit->pass, &state.place, tensor, &data);
         value.data = data.data;
     }
     struct torch_file_meta meta = {.step = state.step,
@@ -465,6 +465,11 @@ static void reset_by_fault(void)
         reset_all();
 }
 
+void dumper_pass_by(const struct forward_pass *pass)
+{
+    forward_run(state.model, pass, &state.place, state.device, NULL, NULL);
+}
+
 bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
 {
     struct visit visit = {.pass = pass};
@@ -478,8 +483,7 @@ bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
         *ret_message = "Watchdog timeout";
         return false;
     }
-    if (state.hooks && !silent)
-        forward_run(state.model, pass, &state.place, state.device, on_tensor, &visit);
+    forward_run(state.model, pass, &state.place, state.device, state.hooks && !silent ? on_tensor : NULL, &visit);
     if (!visit.raised && may_enable(&raises) && enabled) {
         state.step++;
         state.dumped_passes++;

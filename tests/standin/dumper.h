@@ -34,6 +34,9 @@ void dumper_set_name(const char *name);
  */
 bool dumper_forward(const struct forward_pass *pass, const char **ret_message);
 
+/* The pass without the dumper: its numbers are computed, nothing is written and no step made. */
+void dumper_pass_by(const struct forward_pass *pass);
+
 /* What a graph capture leaves when dumping is on from the start: every tensor of a pass is begun and none is saved. */
 void dumper_capture(const struct forward_pass *pass);
 

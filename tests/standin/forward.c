@@ -2,8 +2,11 @@
 #include "forward.h"
 
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "compute.h"
+#include "faults.h"
+#include "operators.h"
 #include "version.h"
 
 enum section { ONCE_BEFORE, LAYER, ONCE_AFTER };
@@ -18,36 +21,12 @@ enum shape {
     SHAPE_KV,
     SHAPE_GATE_UP,
     SHAPE_MLP,
+    SHAPE_MIXED,
+    SHAPE_ROUTER,
+    SHAPE_TOPK_WEIGHTS,
+    SHAPE_TOPK_IDS,
     SHAPE_LOGITS,
     SHAPE_WORD
-};
-
-enum value {
-    VALUE_INPUT_IDS,
-    VALUE_POSITIONS,
-    VALUE_SEQ_LENS,
-    VALUE_POOL,
-    VALUE_RIDS,
-    VALUE_EMBEDDING,
-    VALUE_STREAM,
-    VALUE_RESIDUAL,
-    VALUE_SUMMED,
-    VALUE_NORMED,
-    VALUE_FUSED,
-    VALUE_QUERY,
-    VALUE_KEY,
-    VALUE_VALUE,
-    VALUE_ROTATED_QUERY,
-    VALUE_ROTATED_KEY,
-    VALUE_ATTENTION,
-    VALUE_PROJECTED,
-    VALUE_NORMED_AGAIN,
-    VALUE_SUMMED_AGAIN,
-    VALUE_GATE_UP,
-    VALUE_ACTIVATED,
-    VALUE_DOWN,
-    VALUE_LOGITS,
-    VALUE_WORD
 };
 
 enum {
@@ -61,7 +40,11 @@ enum {
     ENTRY = 128,
     JOINED = 256,
     EXIT = 512,
-    HANDED = 1024
+    HANDED = 1024,
+    ATTENDS = 2048,
+    RECURS = 4096,
+    DENSE = 8192,
+    SPARSE = 16384
 };
 
 struct module {
@@ -70,13 +53,13 @@ struct module {
     bool prefixed;
     bool tagged;
     enum shape shape;
-    enum value value;
+    enum compute_value value;
     unsigned flags;
 };
 
 static const struct module MODULES[] = {
 #define MODULE(section, name, prefixed, tagged, shape, value, flags) \
-    {section, name, prefixed, tagged, SHAPE_##shape, VALUE_##value, flags},
+    {section, name, prefixed, tagged, SHAPE_##shape, COMPUTE_##value, flags},
 #include "modules.def"
 #undef MODULE
 };
@@ -84,122 +67,58 @@ static const size_t MODULE_COUNT = sizeof MODULES / sizeof MODULES[0];
 
 /* ------------------------------------------------------------------ numbers */
 
-static uint64_t mix(uint64_t value)
+static const float *logits_of(const struct model *model, size_t row)
 {
-    value ^= value >> 30;
-    value *= 0xbf58476d1ce4e5b9ULL;
-    value ^= value >> 27;
-    value *= 0x94d049bb133111ebULL;
-    return value ^ value >> 31;
+    static float *logits;
+    if (logits == NULL)
+        logits = text_allocate(model->vocabulary * sizeof logits[0]);
+    compute_logits(row, logits);
+    return logits;
 }
 
-static uint64_t seed_of(enum value value, int layer, int64_t token, int64_t position, int rank)
+int64_t forward_next_token(const struct model *model, size_t row)
 {
-    uint64_t seed = mix((uint64_t)value + 1);
-    if (value == VALUE_EMBEDDING)
-        return mix(seed ^ (uint64_t)token);
-    seed = mix(seed ^ (uint64_t)(layer + 1));
-    seed = mix(seed ^ (uint64_t)(rank + 1));
-    seed = mix(seed ^ (uint64_t)token);
-    return mix(seed ^ (uint64_t)position);
+    return (int64_t)operators_largest(logits_of(model, row), model->vocabulary);
 }
 
-/* In [-2, 2), a multiple of 2^-6, so that it is the same number in every type. */
-static float number_of(uint64_t seed, size_t column)
+double forward_log_probability(const struct model *model, size_t row, int64_t next)
 {
-    return (float)((int)(mix(seed + column) & 0xff) - 128) / 64.0F;
+    size_t place = next >= 0 && next < (int64_t)model->vocabulary ? (size_t)next : 0;
+    return operators_log_softmax(logits_of(model, row), model->vocabulary, place);
 }
 
-/* The input of a layer is the output of the one below. */
-static enum value origin(enum value value, int *layer)
+/* The fault misaligned-rows: each row of a tensor with several holds the numbers of the one before it. */
+static size_t shown_row(const struct forward_tensor *tensor, size_t row)
 {
-    if (value == VALUE_STREAM || value == VALUE_RESIDUAL || value == VALUE_SUMMED) {
-        if (*layer == 0)
-            return VALUE_EMBEDDING;
-        if (value == VALUE_SUMMED)
-            return value;
-        (*layer)--;
-        return value == VALUE_STREAM ? VALUE_DOWN : VALUE_SUMMED_AGAIN;
-    }
-    return value;
+    size_t rows = tensor->shape.size[0];
+    return faults_on(FAULTS_MISALIGNED_ROWS) && tensor->value != COMPUTE_LOGITS ? (row + rows - 1) % rows : row;
 }
 
-int64_t forward_next_token(const struct model *model, int64_t token, int64_t position)
-{
-    size_t first = model->vocabulary > 6 ? 3 : 0; /* ids below are special tokens */
-    uint64_t seed = seed_of(VALUE_LOGITS, (int)model->layers, token, position, 0);
-    return (int64_t)(first + mix(seed ^ 0x5eedULL) % (model->vocabulary - first));
-}
-
-double forward_log_probability(const struct model *model, int64_t token, int64_t position, int64_t next)
-{
-    uint64_t seed = mix(seed_of(VALUE_LOGITS, (int)model->layers, token, position, 0) ^ (uint64_t)next);
-    double part = (double)(seed & 0xfff) / 4096.0;
-    return next == forward_next_token(model, token, position) ? -0.125 - part : -5.0 - 8.0 * part;
-}
-
-/* Exact in all three types: the numbers have few bits. */
-static void store_number(char *target, enum torch_file_type type, float number)
-{
-    uint32_t bits;
-    memcpy(&bits, &number, sizeof bits);
-    if (type == TORCH_FILE_FLOAT32) {
-        memcpy(target, &bits, sizeof bits);
-        return;
-    }
-    uint16_t half = (uint16_t)(bits >> 16);
-    if (type == TORCH_FILE_FLOAT16) {
-        uint32_t exponent = bits >> 23 & 0xff;
-        half = (uint16_t)(bits >> 16 & 0x8000);
-        if (exponent != 0)
-            half = (uint16_t)(half | (exponent - 112) << 10 | (bits >> 13 & 0x3ff));
-    }
-    memcpy(target, &half, sizeof half);
-}
-
-static void append_row(const struct model *model, enum value value, int layer, int64_t token, int64_t position,
-                       int rank, int ranks, const struct torch_file_value *shape, struct text *out)
-{
-    size_t columns = shape->size[1];
-    if (value == VALUE_FUSED) {
-        struct torch_file_value part = *shape;
-        part.size[1] = model->query_width / (size_t)ranks;
-        append_row(model, VALUE_QUERY, layer, token, position, rank, ranks, &part, out);
-        part.size[1] = model->key_value_width / (size_t)ranks;
-        append_row(model, VALUE_KEY, layer, token, position, rank, ranks, &part, out);
-        append_row(model, VALUE_VALUE, layer, token, position, rank, ranks, &part, out);
-        return;
-    }
-    /* What every rank holds whole is the same on every rank. */
-    bool sharded = value == VALUE_QUERY || value == VALUE_KEY || value == VALUE_VALUE || value == VALUE_ROTATED_QUERY ||
-                   value == VALUE_ROTATED_KEY || value == VALUE_ATTENTION || value == VALUE_GATE_UP ||
-                   value == VALUE_ACTIVATED;
-    value = origin(value, &layer);
-    uint64_t seed = seed_of(value, layer, token, position, sharded ? rank : 0);
-    int64_t next = value == VALUE_LOGITS ? forward_next_token(model, token, position) : -1;
-    size_t bytes = torch_file_item_bytes(shape->type);
-    char *row = text_extend(out, columns * bytes);
-    for (size_t column = 0; column < columns; column++)
-        store_number(row + column * bytes, shape->type, (int64_t)column == next ? 6.0F : number_of(seed, column));
-}
-
-void forward_fill(const struct model *model, const struct forward_pass *pass, int rank, int ranks,
+void forward_fill(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
                   const struct forward_tensor *tensor, struct text *out)
 {
-    const int64_t *whole = tensor->value == VALUE_INPUT_IDS   ? pass->input_ids
-                           : tensor->value == VALUE_POSITIONS ? pass->positions
-                           : tensor->value == VALUE_SEQ_LENS  ? pass->sequence_lengths
-                           : tensor->value == VALUE_POOL      ? pass->pool_indices
-                                                              : NULL;
+    const int64_t *whole = tensor->value == COMPUTE_INPUT_IDS   ? pass->input_ids
+                           : tensor->value == COMPUTE_POSITIONS ? pass->positions
+                           : tensor->value == COMPUTE_SEQ_LENS  ? pass->sequence_lengths
+                           : tensor->value == COMPUTE_POOL      ? pass->pool_indices
+                                                                : NULL;
     if (whole != NULL) {
         text_bytes(out, whole, tensor->shape.size[0] * sizeof whole[0]);
         return;
     }
+    size_t columns = tensor->shape.size[1], bytes = torch_file_item_bytes(tensor->shape.type);
+    float *part = text_allocate(columns * sizeof part[0]);
     for (size_t i = 0; i < tensor->shape.size[0]; i++) {
-        size_t row = tensor->value == VALUE_LOGITS ? (size_t)pass->last_rows[i] : i;
-        append_row(model, (enum value)tensor->value, tensor->layer, pass->input_ids[row], pass->positions[row], rank,
-                   ranks, &tensor->shape, out);
+        const float *numbers = part;
+        if (tensor->value == COMPUTE_LOGITS)
+            numbers = logits_of(model, (size_t)pass->last_rows[i]);
+        else
+            compute_row((enum compute_value)tensor->value, shown_row(tensor, i), place->tensor_rank, part);
+        char *row = text_extend(out, columns * bytes);
+        for (size_t column = 0; column < columns; column++)
+            operators_store(row + column * bytes, tensor->shape.type, numbers[column]);
     }
+    free(part);
 }
 
 /* ------------------------------------------------------------------ shapes */
@@ -215,19 +134,33 @@ static size_t columns_of(const struct model *model, enum shape shape, size_t ran
     case SHAPE_HIDDEN:
         return model->hidden;
     case SHAPE_QKV:
-        return (model->query_width + 2 * model->key_value_width) / ranks;
+        return model->query_width / ranks + 2 * (model->key_value_width / ranks);
     case SHAPE_Q:
         return model->query_width / ranks;
     case SHAPE_KV:
         return model->key_value_width / ranks;
     case SHAPE_GATE_UP:
-        return 2 * model->intermediate / ranks;
+        return 2 * (model->intermediate / ranks);
     case SHAPE_MLP:
         return model->intermediate / ranks;
+    case SHAPE_MIXED:
+        return 2 * (model->query_width / ranks);
+    case SHAPE_ROUTER:
+        return model->experts;
+    case SHAPE_TOPK_WEIGHTS:
+    case SHAPE_TOPK_IDS:
+        return model->experts_per_token;
     case SHAPE_LOGITS:
         return model->vocabulary;
     }
     return 0;
+}
+
+static enum torch_file_type type_of(const struct model *model, enum shape shape)
+{
+    if (shape == SHAPE_TOPK_IDS)
+        return TORCH_FILE_INT32;
+    return shape == SHAPE_LOGITS || shape == SHAPE_TOPK_WEIGHTS ? TORCH_FILE_FLOAT32 : model->type_of_values;
 }
 
 static void describe(const struct model *model, const struct forward_pass *pass, const struct module *module, int layer,
@@ -267,7 +200,7 @@ static void describe(const struct model *model, const struct forward_pass *pass,
         shape->stride[0] = 1;
         return;
     }
-    shape->type = module->shape == SHAPE_LOGITS ? TORCH_FILE_FLOAT32 : model->type_of_values;
+    shape->type = type_of(model, module->shape);
     shape->dimensions = 2;
     shape->size[1] = columns;
     shape->stride[0] = columns;
@@ -276,8 +209,15 @@ static void describe(const struct model *model, const struct forward_pass *pass,
         shape->stride[0] = columns_of(model, SHAPE_QKV, (size_t)ranks);
 }
 
-static bool applies(const struct module *module, const struct forward_pass *pass, const struct forward_place *place,
-                    int layer)
+static bool suits_layer(const struct model *model, unsigned flags, int layer)
+{
+    bool recurrent = model->recurrent[layer], sparse = model->sparse[layer];
+    return !(flags & ATTENDS && recurrent) && !(flags & RECURS && !recurrent) && !(flags & DENSE && sparse) &&
+           !(flags & SPARSE && !sparse);
+}
+
+static bool applies(const struct model *model, const struct module *module, const struct forward_pass *pass,
+                    const struct forward_place *place, int layer)
 {
     unsigned flags = module->flags;
     bool pair = version_rules()->layer_output_is_pair, last = place->stage == place->stages - 1;
@@ -285,46 +225,74 @@ static bool applies(const struct module *module, const struct forward_pass *pass
            !(flags & LATER && layer == 0) && !(flags & NEW && pair) && !(flags & OLD && !pair) &&
            !(flags & ENTRY && place->stage > 0) && !(flags & JOINED && place->stage == 0) && !(flags & EXIT && !last) &&
            !(flags & HANDED && last) && !(module->shape == SHAPE_RIDS && pass->rids == NULL) &&
-           !(pass->kind == FORWARD_ROOT && module->section == LAYER);
+           !(pass->kind == FORWARD_ROOT && module->section == LAYER) &&
+           (module->section != LAYER || suits_layer(model, flags, layer));
 }
 
 /* The layers of a stage; the later stages have those that cannot be divided (3 layers: 1 and 2). */
-static void stage_layers(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
-                         int *ret_begin, int *ret_end)
+static void stage_layers(int layers, const struct forward_place *place, int *ret_begin, int *ret_end)
 {
-    int layers = pass->kind == FORWARD_DRAFT ? 1 : (int)model->layers, even = layers / place->stages;
-    int first_longer = place->stages - layers % place->stages;
+    int even = layers / place->stages, first_longer = place->stages - layers % place->stages;
     *ret_begin = place->stage * even + (place->stage > first_longer ? place->stage - first_longer : 0);
     *ret_end = *ret_begin + even + (place->stage >= first_longer ? 1 : 0);
+}
+
+struct run {
+    const struct model *model;
+    const struct forward_pass *pass;
+    const struct forward_place *place;
+    const char *device;
+    forward_visitor *visitor;
+    void *context;
+    int first;  /* of the layers of the stage */
+    int shared; /* the first of them that attends */
+};
+
+/* The modules of a section; `layer` is the one that is shown, of LAYER. */
+static bool visit(const struct run *run, enum section section, int layer)
+{
+    if (run->visitor == NULL)
+        return true;
+    for (size_t i = 0; i < MODULE_COUNT; i++) {
+        const struct module *module = &MODULES[i];
+        struct forward_tensor tensor;
+        if (module->section != section || !applies(run->model, module, run->pass, run->place, layer))
+            continue;
+        describe(run->model, run->pass, module, layer, module->flags & SHARED ? run->shared : layer,
+                 run->place->tensor_ranks, run->device, &tensor);
+        if (!run->visitor(run->context, &tensor))
+            return false;
+    }
+    return true;
 }
 
 bool forward_run(const struct model *model, const struct forward_pass *pass, const struct forward_place *place,
                  const char *device, forward_visitor *visitor, void *context)
 {
-    if (pass->kind == FORWARD_DECODE_GRAPH)
-        return true;
-    int first, after;
-    stage_layers(model, pass, place, &first, &after);
-    size_t begin = 0;
-    for (int section = ONCE_BEFORE; section <= ONCE_AFTER; section++) {
-        size_t end = begin;
-        while (end < MODULE_COUNT && (int)MODULES[end].section == section)
-            end++;
-        int from = section == ONCE_AFTER ? after : first, rounds = section == LAYER ? after - first : 1;
-        for (int layer = from; layer < from + rounds; layer++) {
-            for (size_t i = begin; i < end; i++) {
-                struct forward_tensor tensor;
-                if (!applies(&MODULES[i], pass, place, layer))
-                    continue;
-                int named = MODULES[i].flags & SHARED ? first : layer;
-                describe(model, pass, &MODULES[i], layer, named, place->tensor_ranks, device, &tensor);
-                if (!visitor(context, &tensor))
-                    return false;
-            }
-        }
-        begin = end;
+    struct run run = {model, pass, place, device, visitor, context, 0, 0};
+    int after, layers = pass->kind == FORWARD_DRAFT ? 1 : (int)model->layers;
+    bool last = place->stage == place->stages - 1, ok = true;
+    if (pass->kind == FORWARD_DECODE_GRAPH || pass->kind == FORWARD_TRANSFER)
+        run.visitor = NULL;
+    stage_layers(layers, place, &run.first, &after);
+    for (run.shared = run.first; run.shared < after && model->recurrent[run.shared]; run.shared++)
+        ;
+    compute_begin(model, pass, place->tensor_ranks);
+    /* Every process computes all layers, and shows those of its stage. */
+    for (int layer = 0;; layer++) {
+        if (layer == run.first)
+            ok = ok && visit(&run, ONCE_BEFORE, layer);
+        if (layer == after && !last)
+            ok = ok && visit(&run, ONCE_AFTER, layer);
+        if (layer == layers)
+            break;
+        compute_layer((size_t)layer);
+        if (layer >= run.first && layer < after)
+            ok = ok && visit(&run, LAYER, layer);
+        compute_hand_over();
     }
-    return true;
+    compute_finish();
+    return ok && (!last || visit(&run, ONCE_AFTER, layers));
 }
 
 size_t forward_graph_size(size_t tokens)

@@ -23,6 +23,7 @@ static void read_all(void)
     knobs.term_ms = from_environment("KLDUMP_STANDIN_TERM_MS", 200);
     knobs.crash_ms = from_environment("KLDUMP_STANDIN_CRASH_MS", 300);
     knobs.coredump_ms = from_environment("KLDUMP_STANDIN_COREDUMP_MS", 600);
+    knobs.seed = from_environment("KLDUMP_STANDIN_SEED", 1);
 }
 
 const struct knobs *knobs_get(void)

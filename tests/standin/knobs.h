@@ -1,4 +1,5 @@
-/* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS. They shorten what takes minutes in the real server. */
+/* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS, which shorten what takes minutes in the real server; and
+ * the seed of the weights. */
 #ifndef KLDUMP_STANDIN_KNOBS_H
 #define KLDUMP_STANDIN_KNOBS_H
 
@@ -9,6 +10,7 @@ struct knobs {
     long term_ms;  /* KLDUMP_STANDIN_TERM_MS, 200: from SIGTERM to the end of an idle server; 5 s and more in truth */
     long crash_ms; /* KLDUMP_STANDIN_CRASH_MS, 300: pause for crash diagnostics; 5 s in truth */
     long coredump_ms; /* KLDUMP_STANDIN_COREDUMP_MS, 600: wait for GPU dumps while a scheduler lives; 60 s in truth */
+    long seed;        /* KLDUMP_STANDIN_SEED, 1: of the weights */
 };
 
 /* Read once from the environment. */

@@ -5,6 +5,7 @@ kldump_standin_SOURCES = \
     tests/standin/arguments.c tests/standin/arguments.h tests/standin/arguments.def \
     tests/standin/bad_answer.c tests/standin/bad_answer.h \
     tests/standin/channel.c tests/standin/channel.h \
+    tests/standin/compute.c tests/standin/compute.h \
     tests/standin/dumper.c tests/standin/dumper.h \
     tests/standin/faults.c tests/standin/faults.h tests/standin/faults.def \
     tests/standin/filter.c tests/standin/filter.h \
@@ -13,8 +14,11 @@ kldump_standin_SOURCES = \
     tests/standin/helpers.c tests/standin/helpers.h \
     tests/standin/http.c tests/standin/http.h \
     tests/standin/knobs.c tests/standin/knobs.h \
+    tests/standin/kv.c tests/standin/kv.h \
+    tests/standin/locations.c tests/standin/locations.h \
     tests/standin/log.c tests/standin/log.h \
     tests/standin/model.c tests/standin/model.h \
+    tests/standin/operators.c tests/standin/operators.h \
     tests/standin/passes.c tests/standin/passes.h \
     tests/standin/processes.c tests/standin/processes.h \
     tests/standin/ranks.c tests/standin/ranks.h \
@@ -27,16 +31,18 @@ kldump_standin_SOURCES = \
     tests/standin/title.c tests/standin/title.h \
     tests/standin/tls.c tests/standin/tls.h \
     tests/standin/torch_file.c tests/standin/torch_file.h \
-    tests/standin/version.c tests/standin/version.h
-kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS)
+    tests/standin/version.c tests/standin/version.h \
+    tests/standin/weights.c tests/standin/weights.h
+# One order of every sum: no product is fused into a sum here and not there. The sums of several columns go side by side.
+kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS) -ffp-contract=off -ftree-vectorize
 kldump_standin_LDADD = $(CJSON_LIBS) -lm
 EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/data/standin/rotary_emb.pt \
     tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt \
     tests/data/standin/llama-3-layers-0.5.23-stage-0.txt tests/data/standin/llama-3-layers-0.5.23-stage-1.txt
-dist_check_SCRIPTS += tests/standin/test_standin.py
+dist_check_SCRIPTS += tests/standin/test_standin.py tests/standin/test_numbers.py
 EXTRA_DIST += tests/standin/README.md tests/standin/standin.py tests/standin/contract.py tests/data/standin/contract-0.5.23.json.gz \
     tests/data/standin/contract-0.5.23-two-stages.json.gz
-TESTS += tests/standin/test_standin.py
+TESTS += tests/standin/test_standin.py tests/standin/test_numbers.py
 
 check_PROGRAMS += tests/unit/test_torch_file
 TESTS += tests/unit/test_torch_file

@@ -51,19 +51,52 @@ static enum torch_file_type type_of(const char *name, enum torch_file_type other
     return otherwise;
 }
 
+static bool is_in(const cJSON *list, size_t layer)
+{
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list)
+    {
+        if (cJSON_IsNumber(item) && item->valuedouble == (double)layer)
+            return true;
+    }
+    return false;
+}
+
+static void read_layers(const cJSON *config, struct model *model)
+{
+    const cJSON *dense = cJSON_GetObjectItemCaseSensitive(config, "mlp_only_layers");
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(config, "layer_types");
+    for (size_t layer = 0; layer < model->layers; layer++) {
+        const char *type = cJSON_GetStringValue(cJSON_GetArrayItem(types, (int)layer));
+        model->sparse[layer] = model->experts > 0 && !is_in(dense, layer);
+        model->recurrent[layer] = type != NULL && strcmp(type, "linear_attention") == 0;
+    }
+}
+
 void model_load(struct model *model, const char *path, const char *dtype)
 {
     cJSON *config = read_config(path);
     size_t heads = number(config, "num_attention_heads", 4);
     *model = (struct model){.path = path, .architecture = "LlamaForCausalLM", .type = "llama"};
     model->hidden = number(config, "hidden_size", 64);
-    size_t head = number(config, "head_dim", model->hidden / heads);
+    model->heads = heads;
+    model->head = number(config, "head_dim", model->hidden / heads);
     model->layers = number(config, "num_hidden_layers", 3);
-    model->query_width = heads * head;
-    model->key_value_width = number(config, "num_key_value_heads", config == NULL ? 2 : heads) * head;
+    if (model->layers > MODEL_LAYERS_MAX)
+        model->layers = MODEL_LAYERS_MAX;
+    model->key_value_heads = number(config, "num_key_value_heads", config == NULL ? 2 : heads);
+    model->query_width = heads * model->head;
+    model->key_value_width = model->key_value_heads * model->head;
     model->intermediate = number(config, "intermediate_size", 2 * model->hidden);
     model->vocabulary = number(config, "vocab_size", 512);
     model->context = number(config, "max_position_embeddings", 2048);
+    model->window = number(config, "sliding_window", 0);
+    model->experts = number(config, "num_experts", 0);
+    model->experts_per_token = number(config, "num_experts_per_tok", 2);
+    if (model->experts_per_token > model->experts)
+        model->experts_per_token = model->experts;
+    model->expert_width = number(config, "moe_intermediate_size", model->intermediate);
+    read_layers(config, model);
     model->end_token = (int)number(config, "eos_token_id", 2);
     copy_text(cJSON_GetObjectItemCaseSensitive(config, "model_type"), model->type, sizeof model->type);
     copy_text(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(config, "architectures"), 0), model->architecture,

@@ -67,6 +67,8 @@ struct batch {
     size_t count;
 };
 
+enum what { PREFILL, DECODE, TRANSFER };
+
 static bool batch_wants_logprobs(const struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
@@ -93,50 +95,82 @@ static const char *what_kills(const struct batch *batch, bool ids_known)
     return NULL;
 }
 
-static bool run_batch(const struct batch *batch, bool decode, const char **ret_error)
+/* The arrays of a pass over a batch; to be freed with free_rows. */
+struct rows {
+    size_t count;  /* of tokens */
+    size_t padded; /* to the size of a graph */
+    bool known;    /* an id beyond the vocabulary kills the server (SGLang 0.5.23, live) */
+    int64_t *input_ids, *positions, *contexts;
+    int64_t lengths[BATCH_MAX], pool[BATCH_MAX], last[BATCH_MAX];
+    const char *rids[BATCH_MAX];
+};
+
+static void make_rows(const struct batch *batch, bool padded, struct rows *rows)
 {
-    size_t tokens = 0;
-    for (size_t i = 0; i < batch->count; i++)
-        tokens += batch->spans[i];
+    size_t context = 0, row = 0, place = 0;
+    *rows = (struct rows){.known = true};
+    for (size_t i = 0; i < batch->count; i++) {
+        struct request *request = batch->requests[i];
+        rows->count += batch->spans[i];
+        context += request->computed + batch->spans[i];
+        request_locate(request, request->computed + batch->spans[i], arguments->max_total_tokens);
+    }
+    rows->padded = padded ? forward_graph_size(rows->count) : rows->count;
+    rows->input_ids = text_allocate(rows->padded * sizeof rows->input_ids[0]);
+    rows->positions = text_allocate(rows->padded * sizeof rows->positions[0]);
+    rows->contexts = text_allocate(context * sizeof rows->contexts[0]);
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct request *request = batch->requests[i];
+        for (size_t j = 0; j < batch->spans[i]; j++, row++) {
+            int64_t id = request->ids[request->computed + j];
+            rows->input_ids[row] = id;
+            rows->known = rows->known && id >= 0 && id < (int64_t)model->vocabulary;
+            rows->positions[row] = (int64_t)(request->computed + j);
+        }
+        rows->lengths[i] = (int64_t)(request->computed + batch->spans[i]);
+        memcpy(rows->contexts + place, request->locations, (size_t)rows->lengths[i] * sizeof rows->contexts[0]);
+        place += (size_t)rows->lengths[i];
+        rows->pool[i] = request->slot;
+        rows->last[i] = (int64_t)row - 1;
+        rows->rids[i] = request->rid;
+    }
+}
+
+static void free_rows(struct rows *rows)
+{
+    free(rows->input_ids);
+    free(rows->positions);
+    free(rows->contexts);
+}
+
+static bool run_batch(const struct batch *batch, enum what what, const char **ret_error)
+{
+    bool decode = what == DECODE;
     const char *graph = decode ? arguments->decode_graph : arguments->prefill_graph;
     /* The compiled prefill is left by a batch that asks for logprobs (0.5.16). */
     bool eager = strcmp(graph, "tc_piecewise") == 0 && version_number() >= 514 && batch_wants_logprobs(batch);
     bool replayed =
         (strcmp(graph, "disabled") != 0 && !eager) || faults_on(decode ? FAULTS_GRAPH_DECODE : FAULTS_GRAPH_PREFILL);
-    size_t padded = replayed && !decode ? forward_graph_size(tokens) : tokens;
-    int64_t *input_ids = text_allocate(padded * sizeof input_ids[0]);
-    int64_t *positions = text_allocate(padded * sizeof positions[0]);
-    int64_t lengths[BATCH_MAX], pool[BATCH_MAX], last[BATCH_MAX];
-    const char *rids[BATCH_MAX];
-    bool known = true; /* an id beyond the vocabulary kills the server (SGLang 0.5.23, live) */
-    size_t row = 0;
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct request *request = batch->requests[i];
-        for (size_t j = 0; j < batch->spans[i]; j++, row++) {
-            input_ids[row] = request->ids[request->computed + j];
-            known = known && input_ids[row] >= 0 && input_ids[row] < (int64_t)model->vocabulary;
-            positions[row] = (int64_t)(request->computed + j);
-        }
-        lengths[i] = (int64_t)(request->computed + batch->spans[i]);
-        pool[i] = request->slot;
-        last[i] = (int64_t)row - 1;
-        rids[i] = request->rid;
-    }
+    struct rows rows;
+    make_rows(batch, replayed && what == PREFILL, &rows);
     bool overlapped = arguments_given("--enable-two-batch-overlap", NULL);
     struct forward_pass pass = {
-        .kind = !replayed ? (overlapped ? FORWARD_ROOT : FORWARD_EAGER)
-                : decode  ? FORWARD_DECODE_GRAPH
-                          : FORWARD_PREFILL_GRAPH,
-        .token_count = padded,
-        .input_ids = input_ids,
-        .positions = positions,
+        .kind = what == TRANSFER ? FORWARD_TRANSFER
+                : !replayed      ? (overlapped ? FORWARD_ROOT : FORWARD_EAGER)
+                : decode         ? FORWARD_DECODE_GRAPH
+                                 : FORWARD_PREFILL_GRAPH,
+        .decode = decode,
+        .token_count = rows.padded,
+        .input_ids = rows.input_ids,
+        .positions = rows.positions,
         .request_count = batch->count,
-        .sequence_lengths = lengths,
-        .pool_indices = pool,
-        .last_rows = last,
-        .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rids,
+        .sequence_lengths = rows.lengths,
+        .pool_indices = rows.pool,
+        .contexts = rows.contexts,
+        .last_rows = rows.last,
+        .rids = (replayed && !decode) || faults_on(FAULTS_NO_RIDS) ? NULL : rows.rids,
     };
-    const char *kills = what_kills(batch, known);
+    const char *kills = what_kills(batch, rows.known);
     struct forward_pass draft = pass;
     draft.kind = FORWARD_DRAFT;
     int replica = batch->count > 0 ? batch->requests[0]->replica : 0;
@@ -144,8 +178,7 @@ static bool run_batch(const struct batch *batch, bool decode, const char **ret_e
               ranks_run(&pass, replica, ret_error);
     if (kills != NULL)
         *ret_error = kills;
-    free(input_ids);
-    free(positions);
+    free_rows(&rows);
     return ok;
 }
 
@@ -167,7 +200,7 @@ static void answer(const struct request *request)
     struct call *call = *at;
     if (call == NULL)
         return;
-    cJSON *one = request_answer(request, model);
+    cJSON *one = request_answer(request);
     cJSON_AddNumberToObject(one, "number", request->number);
     cJSON_AddItemToArray(call->answers, one);
     if (--call->open > 0)
@@ -188,8 +221,21 @@ static bool is_stop(const struct request *request, int64_t token)
     return !request->ignore_eos && token == model->end_token;
 }
 
-/* Appends the next token; decides whether the request is done and how many passes still run for nothing. */
-static void advance(struct request *request)
+/* What the pass says about ids that are known: the prompt's. `row` is that of the request's first token in it. */
+static void score(struct request *request, size_t row, size_t span)
+{
+    if (!request->return_logprob || request->logprob_start < 0)
+        return;
+    for (size_t i = 0; i < span; i++) {
+        size_t at = request->computed + i + 1;
+        if (at >= (size_t)request->logprob_start && at < request->prompt)
+            request->logprobs[at] = forward_log_probability(model, row + i, request->ids[at]);
+    }
+}
+
+/* Appends the token that follows the one of `row`; decides whether the request is done and how many passes still run
+ * for nothing. */
+static void advance(struct request *request, size_t row)
 {
     if (request->done) {
         request->extra_passes--;
@@ -197,7 +243,9 @@ static void advance(struct request *request)
     }
     if (request->produced < request->wanted) {
         size_t at = request->length;
-        request->ids[at] = forward_next_token(model, request->ids[at - 1], (int64_t)at - 1);
+        request->ids[at] = forward_next_token(model, row);
+        if (request->return_logprob)
+            request->logprobs[at] = forward_log_probability(model, row, request->ids[at]);
         request->length++;
         request->produced++;
         if (is_stop(request, request->ids[at]))
@@ -252,14 +300,29 @@ void passes_abort(long call)
 
 /* ------------------------------------------------------------------ prefill and decode */
 
+/* Keys and values of the first `count` tokens are there, though no pass has made them. */
+static void transfer(struct request *request, size_t count)
+{
+    struct batch batch = {.requests = {request}, .spans = {count - request->computed}, .count = 1};
+    const char *ignored; /* an id that is not known raises in the pass that follows */
+    if (run_batch(&batch, TRANSFER, &ignored))
+        request->computed = count;
+}
+
 static void start_prefill(struct request *request)
 {
     if (request->computed > 0 || request->slot >= 0)
         return;
     /* Input logprobs need every row: the cache is not used (SGLang 0.5.23, live). */
     bool whole = request->return_logprob && request->logprob_start >= 0;
-    if (request->rejection == NULL && (arguments->radix_cache || faults_on(FAULTS_CACHED_PROBE)) && !whole)
-        request->cached = request->computed = request_cache_match(request);
+    if (request->rejection != NULL || whole)
+        return;
+    if (arguments->radix_cache)
+        request->cached = request->computed = request_cache_restore(request);
+    if (faults_on(FAULTS_CACHED_PROBE) && request->computed < request->prompt / 2) {
+        transfer(request, request->prompt / 2);
+        request->cached = request->computed;
+    }
 }
 
 static size_t prefill_goal(const struct request *request)
@@ -274,7 +337,7 @@ static void retract(struct request *request)
         return;
     request->retractions++;
     request->refill = request->length;
-    request->computed = 0;
+    request_forget(request);
     request_give_slot(request);
     take_out(&running, request);
     append(&waiting, request);
@@ -332,17 +395,18 @@ static bool prefill(const char **ret_error)
 {
     struct batch batch = {.count = 0};
     size_t cached = pick_waiting(&batch), before = count_running();
-    if (!run_batch(&batch, false, ret_error))
+    if (!run_batch(&batch, PREFILL, ret_error))
         return false;
     log_prefill(&batch, cached, before);
-    for (size_t i = 0; i < batch.count; i++) {
+    for (size_t i = 0, row = 0; i < batch.count; row += batch.spans[i++]) {
         struct request *request = batch.requests[i];
+        score(request, row, batch.spans[i]);
         request->computed += batch.spans[i];
         if (request->computed < prefill_goal(request))
             continue; /* the next chunk goes first */
         take_out(&waiting, request);
         append(&running, request);
-        advance(request);
+        advance(request, row + batch.spans[i] - 1);
         settle(&running, request);
     }
     return true;
@@ -370,11 +434,11 @@ static bool decode(const char **ret_error)
         log_line("Decode batch, #running-req: %zu, #token: 0, token usage: 0.00, %s graph: %s, gen throughput "
                  "(token/s): 3.00, #queue-req: 0",
                  batch.count, strcmp(arguments->device, "cpu") == 0 ? "cpu" : "cuda", graph_name(true));
-    if (!run_batch(&batch, true, ret_error))
+    if (!run_batch(&batch, DECODE, ret_error))
         return false;
     for (size_t i = 0; i < batch.count; i++) {
         batch.requests[i]->computed++;
-        advance(batch.requests[i]);
+        advance(batch.requests[i], i);
         settle_or_retract(batch.requests[i]);
     }
     if (running != NULL && arguments->attention_replicas > 0) { /* the other replicas' turn */
@@ -416,10 +480,14 @@ static void accept_one(struct request *request)
         append(&waiting, request);
         return;
     }
-    request->computed = request->prompt;
+    transfer(request, request->prompt);
+    if (request->computed < request->prompt) {
+        append(&waiting, request);
+        return;
+    }
     request_take_slots(&request, 1);
     append(&running, request);
-    advance(request);
+    advance(request, request->prompt - 1);
     settle(&running, request);
 }
 

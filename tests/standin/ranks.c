@@ -57,15 +57,26 @@ static cJSON *number_list(const int64_t *numbers, size_t count)
     return list;
 }
 
+static size_t context_length(const int64_t *lengths, size_t count)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++)
+        length += (size_t)lengths[i];
+    return length;
+}
+
 static cJSON *message_of(const struct forward_pass *pass, const char *exp_name)
 {
     cJSON *message = cJSON_CreateObject();
     cJSON_AddStringToObject(message, "op", "pass");
     cJSON_AddNumberToObject(message, "kind", pass->kind);
+    cJSON_AddBoolToObject(message, "decode", pass->decode);
     cJSON_AddItemToObject(message, "input_ids", number_list(pass->input_ids, pass->token_count));
     cJSON_AddItemToObject(message, "positions", number_list(pass->positions, pass->token_count));
     cJSON_AddItemToObject(message, "seq_lens", number_list(pass->sequence_lengths, pass->request_count));
     cJSON_AddItemToObject(message, "pool", number_list(pass->pool_indices, pass->request_count));
+    cJSON_AddItemToObject(message, "contexts",
+                          number_list(pass->contexts, context_length(pass->sequence_lengths, pass->request_count)));
     cJSON_AddItemToObject(message, "last_rows", number_list(pass->last_rows, pass->request_count));
     if (pass->rids != NULL)
         cJSON_AddItemToObject(message, "rids", cJSON_CreateStringArray(pass->rids, (int)pass->request_count));
@@ -91,11 +102,20 @@ static void wait_for_ever(void)
         pause();
 }
 
+/* Keys and values that come from elsewhere are no pass. */
+static bool run_own(const struct forward_pass *pass, const char **ret_error)
+{
+    if (pass->kind != FORWARD_TRANSFER)
+        return dumper_forward(pass, ret_error);
+    dumper_pass_by(pass);
+    return true;
+}
+
 bool ranks_run(const struct forward_pass *pass, int replica, const char **ret_error)
 {
     const struct forward_pass empty = {.kind = pass->kind};
     char name[96];
-    bool named = dumper_needs_name();
+    bool named = pass->kind != FORWARD_TRANSFER && dumper_needs_name();
     if (named && arguments->stages > 1)
         wait_for_ever();
     if (named) {
@@ -104,9 +124,12 @@ bool ranks_run(const struct forward_pass *pass, int replica, const char **ret_er
     }
     for (int i = 0; i < peer_count; i++)
         channel_send(&peers[i], message_of(takes_part(i + 1, replica) ? pass : &empty, named ? name : NULL));
-    knobs_sleep_ms(knobs_get()->step_ms);
-    if (!dumper_forward(takes_part(0, replica) ? pass : &empty, ret_error))
+    if (pass->kind != FORWARD_TRANSFER)
+        knobs_sleep_ms(knobs_get()->step_ms);
+    if (!run_own(takes_part(0, replica) ? pass : &empty, ret_error))
         return false;
+    if (!takes_part(0, replica))
+        dumper_pass_by(pass); /* its tokens are known where requests are kept */
     for (int i = 0; i < peer_count; i++) {
         cJSON_Delete(channel_receive(&peers[i], true));
         while (peers[i].closed) /* a collective without its peer never ends */
@@ -132,6 +155,7 @@ bool ranks_repeat(const cJSON *message, const char **ret_error)
     int64_t *positions = numbers_of(message, "positions", &ignored);
     int64_t *lengths = numbers_of(message, "seq_lens", &requests);
     int64_t *pool = numbers_of(message, "pool", &ignored);
+    int64_t *contexts = numbers_of(message, "contexts", &ignored);
     int64_t *last = numbers_of(message, "last_rows", &ignored);
     const cJSON *rids = cJSON_GetObjectItemCaseSensitive(message, "rids"), *item;
     const char **names = text_allocate((requests + 1) * sizeof names[0]);
@@ -146,20 +170,23 @@ bool ranks_repeat(const cJSON *message, const char **ret_error)
         dumper_set_name(exp_name);
     struct forward_pass pass = {
         .kind = (enum forward_kind)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "kind")),
+        .decode = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message, "decode")),
         .token_count = tokens,
         .input_ids = input_ids,
         .positions = positions,
         .request_count = requests,
         .sequence_lengths = lengths,
         .pool_indices = pool,
+        .contexts = contexts,
         .last_rows = last,
         .rids = rids != NULL ? names : NULL,
     };
-    bool ok = dumper_forward(&pass, ret_error);
+    bool ok = run_own(&pass, ret_error);
     free(input_ids);
     free(positions);
     free(lengths);
     free(pool);
+    free(contexts);
     free(last);
     free(names);
     return ok;

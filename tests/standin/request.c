@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "faults.h"
-#include "forward.h"
+#include "locations.h"
 #include "text.h"
 
-enum { CACHE_SEQUENCES = 256 };
+enum { CACHE_SEQUENCES = 256, EXTRA_TOKEN = 1 };
 
 /* ------------------------------------------------------------------ life */
 
@@ -23,7 +23,10 @@ struct request *request_new_internal(const char *rid, const int64_t *ids, size_t
     struct request *request = text_allocate(sizeof *request);
     request->call = -1;
     request->rid = text_duplicate(rid);
-    request->ids = text_allocate((count + wanted + 2) * sizeof ids[0]);
+    size_t room = count + wanted + 2;
+    request->ids = text_allocate(room * sizeof ids[0]);
+    request->locations = text_allocate(room * sizeof request->locations[0]);
+    request->logprobs = text_allocate(room * sizeof request->logprobs[0]);
     if (count > 0)
         memcpy(request->ids, ids, count * sizeof ids[0]);
     request->prompt = request->length = count;
@@ -34,13 +37,23 @@ struct request *request_new_internal(const char *rid, const int64_t *ids, size_t
     return request;
 }
 
+/* The fault: a tokenizer that puts its first token before what is scored. */
+static bool has_extra_token(const cJSON *message)
+{
+    return faults_on(FAULTS_EXTRA_TOKEN) && number_or(message, "logprob_start_len", -1) >= 0 &&
+           cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(message, "return_logprob"));
+}
+
 struct request *request_new(const cJSON *message, long call, int number)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(message, "ids"), *item;
     size_t count = (size_t)cJSON_GetArraySize(list);
-    int64_t *ids = text_allocate((count + 1) * sizeof ids[0]);
+    int64_t *ids = text_allocate((count + 2) * sizeof ids[0]);
     size_t i = 0;
+    if (has_extra_token(message))
+        ids[i++] = EXTRA_TOKEN;
     cJSON_ArrayForEach(item, list) ids[i++] = (int64_t)item->valuedouble;
+    count = i;
     const char *rid = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(message, "rid"));
     struct request *request =
         request_new_internal(rid != NULL ? rid : "", ids, count, (size_t)number_or(message, "max_new_tokens", 128));
@@ -69,8 +82,11 @@ struct request *request_new(const cJSON *message, long call, int number)
 
 void request_free(struct request *request)
 {
+    request_forget(request);
     free(request->rid);
     free(request->ids);
+    free(request->locations);
+    free(request->logprobs);
     free(request->rejection);
     free(request);
 }
@@ -110,55 +126,106 @@ void request_give_slot(struct request *request)
 
 /* ------------------------------------------------------------------ radix cache */
 
-static struct {
+static struct sequence {
     int64_t *ids;
+    int64_t *locations;
     size_t length;
 } cache[CACHE_SEQUENCES];
-static size_t cache_next;
+static size_t cache_next; /* the oldest */
 
-size_t request_cache_match(const struct request *request)
+static void drop_sequence(struct sequence *sequence)
+{
+    locations_give(sequence->locations, sequence->length);
+    free(sequence->ids);
+    free(sequence->locations);
+    *sequence = (struct sequence){.length = 0};
+}
+
+void request_locate(struct request *request, size_t count, size_t limit)
+{
+    for (size_t i = 0; i < CACHE_SEQUENCES && locations_used() + count - request->located > limit; i++)
+        drop_sequence(&cache[(cache_next + i) % CACHE_SEQUENCES]);
+    while (request->located < count)
+        request->locations[request->located++] = locations_take();
+}
+
+void request_forget(struct request *request)
+{
+    locations_give(request->locations, request->located);
+    request->located = request->computed = 0;
+}
+
+/* The fault: at one position the prefix is that of some other sequence, or nobody's. */
+static void spoil_prefix(struct request *request, const struct sequence *right)
+{
+    size_t position = (size_t)faults_number(FAULTS_STALE_PREFIX);
+    if (!faults_on(FAULTS_STALE_PREFIX) || position >= request->located)
+        return;
+    int64_t wrong = locations_take();
+    for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
+        if (&cache[i] == right || cache[i].length <= position || cache[i].ids[position] == right->ids[position])
+            continue;
+        locations_give(&wrong, 1);
+        wrong = cache[i].locations[position];
+        locations_share(&wrong, 1);
+        break;
+    }
+    locations_give(&request->locations[position], 1);
+    request->locations[position] = wrong;
+}
+
+size_t request_cache_restore(struct request *request)
 {
     size_t longest = 0;
+    const struct sequence *found = NULL;
     for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
         size_t same = 0;
-        while (same < cache[i].length && same < request->prompt && cache[i].ids[same] == request->ids[same])
+        while (same < cache[i].length && same + 1 < request->prompt && cache[i].ids[same] == request->ids[same])
             same++;
-        longest = same > longest ? same : longest;
+        if (same > longest) {
+            longest = same;
+            found = &cache[i];
+        }
     }
-    if (faults_on(FAULTS_CACHED_PROBE) && longest < request->prompt / 2)
-        longest = request->prompt / 2;
-    return longest >= request->prompt ? request->prompt - 1 : longest;
+    if (found == NULL)
+        return 0;
+    memcpy(request->locations, found->locations, longest * sizeof found->locations[0]);
+    locations_share(request->locations, longest);
+    request->located = longest;
+    spoil_prefix(request, found);
+    return longest;
+}
+
+static int64_t *copy_numbers(const int64_t *numbers, size_t count)
+{
+    return memcpy(text_allocate(count * sizeof numbers[0]), numbers, count * sizeof numbers[0]);
 }
 
 void request_cache_insert(const struct request *request)
 {
-    size_t bytes = request->computed * sizeof request->ids[0];
-    free(cache[cache_next].ids);
-    cache[cache_next].ids = memcpy(text_allocate(bytes), request->ids, bytes);
-    cache[cache_next].length = request->computed;
+    struct sequence *sequence = &cache[cache_next];
+    drop_sequence(sequence);
+    *sequence = (struct sequence){.ids = copy_numbers(request->ids, request->computed),
+                                  .locations = copy_numbers(request->locations, request->computed),
+                                  .length = request->computed};
+    locations_share(sequence->locations, sequence->length);
     cache_next = (cache_next + 1) % CACHE_SEQUENCES;
 }
 
 void request_cache_clear(void)
 {
-    for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
-        free(cache[i].ids);
-        cache[i].ids = NULL;
-        cache[i].length = 0;
-    }
+    for (size_t i = 0; i < CACHE_SEQUENCES; i++)
+        drop_sequence(&cache[i]);
 }
 
 /* ------------------------------------------------------------------ answer */
 
 /* The first entry of the input has none, wherever it starts (SGLang 0.5.23, live). */
-static void add_logprob(cJSON *list, const struct request *request, const struct model *model, size_t at, bool first)
+static void add_logprob(cJSON *list, const struct request *request, size_t at, bool none)
 {
+    size_t shown = faults_on(FAULTS_SHIFTED_LOGPROBS) && at + 1 < request->prompt ? at + 1 : at;
     cJSON *entry = cJSON_CreateArray();
-    if (first)
-        cJSON_AddItemToArray(entry, cJSON_CreateNull());
-    else
-        cJSON_AddItemToArray(entry, cJSON_CreateNumber(forward_log_probability(model, request->ids[at - 1],
-                                                                               (int64_t)at - 1, request->ids[at])));
+    cJSON_AddItemToArray(entry, none ? cJSON_CreateNull() : cJSON_CreateNumber(request->logprobs[shown]));
     cJSON_AddItemToArray(entry, cJSON_CreateNumber((double)request->ids[at]));
     cJSON_AddItemToArray(entry, cJSON_CreateNull());
     cJSON_AddItemToArray(list, entry);
@@ -169,7 +236,7 @@ static bool is_null_by_fault(const struct request *request, size_t at)
     return faults_on(FAULTS_NULL_LOGPROB) && at == request->prompt / 2;
 }
 
-cJSON *request_answer(const struct request *request, const struct model *model)
+cJSON *request_answer(const struct request *request)
 {
     cJSON *answer = cJSON_CreateObject();
     if (request->rejection != NULL) {
@@ -193,9 +260,9 @@ cJSON *request_answer(const struct request *request, const struct model *model)
         cJSON *input = cJSON_AddArrayToObject(answer, "input_token_logprobs");
         cJSON *generated = cJSON_AddArrayToObject(answer, "output_token_logprobs");
         for (size_t i = (size_t)request->logprob_start; request->logprob_start >= 0 && i < request->prompt; i++)
-            add_logprob(input, request, model, i, i == (size_t)request->logprob_start || is_null_by_fault(request, i));
+            add_logprob(input, request, i, i == (size_t)request->logprob_start || is_null_by_fault(request, i));
         for (size_t i = 0; i < request->produced; i++)
-            add_logprob(generated, request, model, request->prompt + i, false);
+            add_logprob(generated, request, request->prompt + i, false);
     }
     return answer;
 }

@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model.h"
-
 enum { REQUEST_STOPS_MAX = 16 };
 
 struct request {
@@ -17,10 +15,13 @@ struct request {
     int number;  /* place in that message */
     int replica; /* with data parallelism of attention: whose passes it runs in */
     char *rid;
-    int64_t *ids; /* prompt and what was generated */
+    int64_t *ids;       /* prompt and what was generated */
+    int64_t *locations; /* of their keys and values: as many as `located` */
+    double *logprobs;   /* of each id behind those before it; what was not asked for is 0 */
     size_t prompt;
     size_t length;   /* of ids */
     size_t computed; /* tokens whose keys and values exist */
+    size_t located;  /* computed, or about to be in the next pass */
     size_t cached;   /* of them, found in the radix cache */
     size_t refill;   /* 0, or the tokens that are prefilled again after a retraction */
     size_t retractions;
@@ -50,12 +51,19 @@ void request_pool_init(size_t slots);
 void request_take_slots(struct request *const *requests, size_t count);
 void request_give_slot(struct request *request);
 
-/* Longest known beginning, never the whole prompt. */
-size_t request_cache_match(const struct request *request);
+/* Locations for the first `count` tokens; those that it has stay. `limit` locations in all: old sequences of the radix
+ * cache go first where there are more. */
+void request_locate(struct request *request, size_t count, size_t limit);
+
+/* All of them are given back: nothing is computed any more. */
+void request_forget(struct request *request);
+
+/* Of a request without locations: takes the longest known beginning, never the whole prompt, and returns its length. */
+size_t request_cache_restore(struct request *request);
 void request_cache_insert(const struct request *request);
 void request_cache_clear(void);
 
 /* output_ids, finish_reason, token counts and logprobs, as /generate gives them; or the rejection. */
-cJSON *request_answer(const struct request *request, const struct model *model);
+cJSON *request_answer(const struct request *request);
 
 #endif

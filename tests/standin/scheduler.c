@@ -109,6 +109,7 @@ static void capture_under_hooks(void)
                                       .request_count = 1,
                                       .sequence_lengths = &length,
                                       .pool_indices = numbers,
+                                      .contexts = numbers,
                                       .last_rows = &last};
     bool graphs = strcmp(arguments->decode_graph, "disabled") != 0 || strcmp(arguments->prefill_graph, "disabled") != 0;
     for (int i = 0; graphs && dumper_enabled() && i < CAPTURES; i++)

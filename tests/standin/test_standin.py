@@ -19,6 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import contract  # noqa: E402
 import standin  # noqa: E402
+import test_numbers  # noqa: E402
 from standin import StandIn, descendants, integers, member, wait_for  # noqa: E402
 
 DATA = Path(__file__).resolve().parent.parent / "data/standin"
@@ -641,7 +642,7 @@ class Lives(unittest.TestCase):
 class Faults(unittest.TestCase):
     """Each row of the table: fault -> counters of rank 0 after one request of three tokens while dumping."""
 
-    tested = {"orphans"}  # in Lives
+    tested = {"orphans"} | {name.split("=")[0] for name in test_numbers.FAULTS}  # in Lives, and there
 
     def dump(self, faults, counters, **more):
         self.tested.add(re.split("[=]", faults)[0])

@@ -12,6 +12,7 @@ static const struct {
     size_t bytes;
 } TYPES[] = {
     [TORCH_FILE_INT64] = {"LongStorage", "torch.int64", 8},
+    [TORCH_FILE_INT32] = {"IntStorage", "torch.int32", 4},
     [TORCH_FILE_FLOAT32] = {"FloatStorage", "torch.float32", 4},
     [TORCH_FILE_FLOAT16] = {"HalfStorage", "torch.float16", 2},
     [TORCH_FILE_BFLOAT16] = {"BFloat16Storage", "torch.bfloat16", 2},

@@ -12,7 +12,13 @@
 
 #include "text.h"
 
-enum torch_file_type { TORCH_FILE_INT64, TORCH_FILE_FLOAT32, TORCH_FILE_FLOAT16, TORCH_FILE_BFLOAT16 };
+enum torch_file_type {
+    TORCH_FILE_INT64,
+    TORCH_FILE_INT32,
+    TORCH_FILE_FLOAT32,
+    TORCH_FILE_FLOAT16,
+    TORCH_FILE_BFLOAT16
+};
 
 /* Either a tensor (strings NULL), a list of strings or one string. */
 struct torch_file_value {
