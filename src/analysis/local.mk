@@ -16,6 +16,15 @@ libanalysis_a_SOURCES = \
     src/analysis/numbers_fast.c src/analysis/numbers_fast.h \
     src/analysis/numbers_part.c src/analysis/numbers_part.h \
     src/analysis/numbers_values.c \
+    src/analysis/report.c src/analysis/report.h \
+    src/analysis/report_html.c src/analysis/report_html.h src/analysis/report_html_private.h \
+    src/analysis/report_html_blind.c \
+    src/analysis/report_html_charts.c \
+    src/analysis/report_html_detail.c \
+    src/analysis/report_html_maps.c \
+    src/analysis/report_html_plan.c \
+    src/analysis/report_html_style.c \
+    src/analysis/report_json.c src/analysis/report_json.h \
     src/analysis/segment.c src/analysis/segment.h \
     src/analysis/side.c src/analysis/side.h \
     src/analysis/side_core.c \

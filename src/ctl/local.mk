@@ -34,6 +34,8 @@ libctl_a_SOURCES = \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
+    src/ctl/report_text.c src/ctl/report_text.h \
+    src/ctl/report_text_strip.c \
     src/ctl/runs_table.c src/ctl/runs_table.h \
     src/ctl/screen.c src/ctl/screen.h \
     src/ctl/seal.c src/ctl/seal.h \

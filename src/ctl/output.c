@@ -156,16 +156,10 @@ static size_t line_length(const char *text, size_t length, size_t room)
     return length;
 }
 
-void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
+void output_paragraph(struct output *out, size_t width, size_t columns, const char *label, enum output_style style,
+                      const char *text)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    char *text = NULL;
-    int length = vasprintf(&text, format, arguments);
-    va_end(arguments);
-    if (length < 0)
-        return;
-    size_t used = output_columns(label), columns = output_width(out);
+    size_t used = output_columns(label);
     size_t room = columns > width + ROOM_LEAST ? columns - width : SIZE_MAX;
     buffer_text(&out->pending, label);
     for (const char *line = text; line != NULL;) {
@@ -177,6 +171,18 @@ void output_pair(struct output *out, size_t width, const char *label, enum outpu
         used = 0;
         line = line[part] != '\0' ? line + part + 1 : NULL; /* without the blank, or the end of the line */
     }
+}
+
+void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    char *text = NULL;
+    int length = vasprintf(&text, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        return;
+    output_paragraph(out, width, output_width(out), label, style, text);
     free(text);
 }
 

@@ -45,6 +45,10 @@ void output_safe(struct output *out, enum output_style style, const char *text);
 void output_pair(struct output *out, size_t width, const char *label, enum output_style style, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* The same for a text as it is and lines of `columns`, whatever `out` writes to; 0: never broken. */
+void output_paragraph(struct output *out, size_t width, size_t columns, const char *label, enum output_style style,
+                      const char *text);
+
 /* A table: `headings` and each row have `columns` cells; a heading that begins with '>' is of a column that is aligned
  * to the right. Cells are made safe. `styles`: one for each row, or NULL. */
 void output_table(struct output *out, size_t columns, const char *const *headings, size_t rows,

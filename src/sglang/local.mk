@@ -15,6 +15,7 @@ libsglang_a_SOURCES = \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \
     src/sglang/questions.c src/sglang/questions.h \
+    src/sglang/recipe.c src/sglang/recipe.h \
     src/sglang/request_id.c src/sglang/request_id.h \
     src/sglang/respell.c src/sglang/respell.h \
     src/sglang/settings.c src/sglang/settings.h \

@@ -209,3 +209,17 @@ TESTS += tests/unit/test_dump_folder
 tests_unit_test_dump_folder_SOURCES = tests/unit/test_dump_folder.c
 tests_unit_test_dump_folder_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_dump_folder_LDADD = libsys.a libbase.a $(CMOCKA_LIBS)
+
+# Reports of diffs that are made by hand
+check_PROGRAMS += tests/unit/test_report
+TESTS += tests/unit/test_report
+tests_unit_test_report_SOURCES = tests/unit/test_report.c tests/unit/diff_world.c tests/unit/diff_world.h
+tests_unit_test_report_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
+tests_unit_test_report_LDADD = libanalysis.a libpt.a libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/report_samples
+tests_unit_report_samples_SOURCES = tests/unit/report_samples.c tests/unit/diff_world.c tests/unit/diff_world.h
+tests_unit_report_samples_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)/tests/unit
+tests_unit_report_samples_LDADD = $(kldumpctl_LDADD)
+dist_check_SCRIPTS += tests/unit/test_reports.py
+TESTS += tests/unit/test_reports.py
