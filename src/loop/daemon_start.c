@@ -5,6 +5,7 @@
  * It cannot be started: the error of launch_start, unless the guard came far enough to say a better one.
  * Its line is an error: passed on with its code and message; record and folder are as before.
  * It ends without a line, writes something else: error internal, with its exit status.
+ * It cannot be watched: KILL, and the error; record and folder are as before.
  * No line within LINE_MS: KILL (its keeper, if there is one, kills the rest), error internal.
  * The client goes before the answer: the run is started all the same; `list` shows it.
  * The daemon ends: the client is told to look at `list` later; the guard goes on, and may find nobody who reads. A
@@ -78,8 +79,10 @@ static void free_start(struct daemon_start *start)
     list_fini(&start->environment);
     free(start->program);
     free(start->groups);
-    if (start->result.pidfd >= 0)
+    if (start->result.pidfd >= 0) {
+        waitid(P_PIDFD, (id_t)start->result.pidfd, &start->status, WEXITED | WNOHANG); /* one that nobody watched */
         close(start->result.pidfd);
+    }
     free(start);
 }
 
@@ -306,6 +309,20 @@ static void keep(struct daemon_start *start)
     daemon_keep_started(start->daemon, &owned);
 }
 
+/* False, and why in `problem`. */
+static bool watch(struct daemon_start *start)
+{
+    int failure = uv_poll_init(&start->daemon->loop, &start->poll, start->result.pidfd);
+    if (failure != 0) {
+        error_set_errno(&start->problem, ERROR_SYSTEM, -failure, "kldump-run cannot be watched, and was killed");
+        return false;
+    }
+    start->poll.data = start;
+    start->handles++;
+    uv_poll_start(&start->poll, UV_READABLE, on_pidfd);
+    return true;
+}
+
 static void launched(uv_work_t *work, int status)
 {
     struct daemon_start *start = work->data;
@@ -314,23 +331,23 @@ static void launched(uv_work_t *work, int status)
     close(start->output_fds[1]);
     close(start->plan.fd);
     start->plan.fd = -1;
-    int pidfd = start->result.pidfd;
-    if (pidfd >= 0) {
+    bool is_there = start->result.pidfd >= 0;
+    start->polls = is_there && watch(start);
+    if (start->polls)
         keep(start);
-        uv_poll_init(&start->daemon->loop, &start->poll, pidfd);
-        start->poll.data = start;
-        start->handles++;
-        start->polls = true;
-        uv_poll_start(&start->poll, UV_READABLE, on_pidfd);
-    }
-    start->exited = pidfd < 0;
+    else if (is_there)
+        process_signal_open(start->result.pidfd, SIGKILL);
+    start->exited = !start->polls;
     if (start->request == NULL) { /* the daemon is ending */
         stop_listening(start);
         if (start->polls)
             end(start);
         return;
     }
-    uv_read_start((uv_stream_t *)&start->pipe, on_alloc, on_read);
+    if (is_there && !start->polls) /* what it may have said counts no more */
+        close_one((uv_handle_t *)&start->pipe);
+    else
+        uv_read_start((uv_stream_t *)&start->pipe, on_alloc, on_read);
     uv_timer_start(&start->timer, on_timer, start->exited ? EXIT_MS : LINE_MS, 0);
 }
 

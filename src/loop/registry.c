@@ -1,6 +1,7 @@
 /* Happy path: the socket is bound with its final mode; a guard connects, the kernel says who it is, its first packet
  * is read and checked, the entry stands and `changed` is told; each later packet replaces what it said; its end closes
- * the connection and `gone` is told.
+ * the connection and `gone` is told. So does the end of its process, whoever has inherited the connection, after what
+ * it sent last has been read.
  *
  * Not admitted, too many, a broken packet, wrong descriptors, no first packet in HELLO_MS: the reason is sent and the
  * connection closed. What it said before stays until then, so a broken later packet is the end of the entry.
@@ -162,7 +163,10 @@ static void close_connection(struct registry_connection *connection, bool tell)
             registry->options.gone(&connection->entry, registry->options.user);
         unlink_entry(registry, connection);
     }
-    uv_close((uv_handle_t *)&connection->poll, on_connection_closed);
+    if (connection->polls)
+        uv_close((uv_handle_t *)&connection->poll, on_connection_closed);
+    if (connection->watches)
+        uv_close((uv_handle_t *)&connection->guard, on_connection_closed);
     uv_close((uv_handle_t *)&connection->limit, on_connection_closed);
 }
 
@@ -349,13 +353,29 @@ static void on_packet(uv_poll_t *poll, int status, int events)
 /* More cannot lie in a socket; whoever has inherited it may go on to send. */
 enum { HEAR_MAX = 512 };
 
+static void hear(struct registry_connection *connection)
+{
+    for (int i = 0; !connection->closing && i < HEAR_MAX && take_packet(connection); i++)
+        ;
+}
+
 void registry_hear(struct registry *registry, pid_t pid)
 {
     struct registry_connection *connection = registry != NULL ? registry->connections : NULL;
     while (connection != NULL && (connection->entry.pid != pid || connection->closing))
         connection = connection->next;
-    for (int i = 0; connection != NULL && i < HEAR_MAX && take_packet(connection); i++)
-        ;
+    if (connection != NULL)
+        hear(connection);
+}
+
+static void on_guard_gone(uv_poll_t *poll, int status, int events)
+{
+    struct registry_connection *connection = poll->data;
+    (void)status;
+    (void)events;
+    uv_poll_stop(poll);
+    hear(connection);
+    close_connection(connection, true);
 }
 
 static void on_silent(uv_timer_t *timer)
@@ -387,6 +407,29 @@ static enum error_code admit(struct registry *registry, int fd, struct registry_
     return ERROR_NONE;
 }
 
+static bool open_poll(struct registry_connection *connection, uv_poll_t *poll, int fd, struct error *err)
+{
+    int failure = uv_poll_init(connection->registry->loop, poll, fd);
+    if (failure != 0) {
+        error_set_errno(err, ERROR_SYSTEM, -failure, "the connection of a guard cannot be watched");
+        return false;
+    }
+    poll->data = connection;
+    connection->handles++;
+    return true;
+}
+
+static enum error_code watch(struct registry_connection *connection, struct error *err)
+{
+    connection->polls = open_poll(connection, &connection->poll, connection->fd, err);
+    if (connection->polls)
+        connection->watches = open_poll(connection, &connection->guard, connection->entry.pidfd, err);
+    if (!connection->watches)
+        return ERROR_SYSTEM;
+    uv_poll_start(&connection->guard, UV_READABLE, on_guard_gone);
+    return ERROR_NONE;
+}
+
 static void let_in(struct registry *registry, int fd)
 {
     struct error err = ERROR_INIT;
@@ -405,10 +448,11 @@ static void let_in(struct registry *registry, int fd)
     registry->connections = connection;
     registry->count++;
     registry->handles++;
-    uv_poll_init(registry->loop, &connection->poll, fd);
     uv_timer_init(registry->loop, &connection->limit);
-    connection->poll.data = connection->limit.data = connection;
-    connection->handles = 2;
+    connection->limit.data = connection;
+    connection->handles = 1;
+    if (code == ERROR_NONE)
+        code = watch(connection, &err);
     count_bytes(connection, 0);
     if (code != ERROR_NONE) {
         refuse(connection, &err);

@@ -10,8 +10,9 @@
  *                            this guard said, its user's guards hold more than REGISTRY_USER_BYTES; it comes again
  *                            with a RUN without seals and command
  *   guard -> daemon, later:  {"run": RUN}  at each change of state, each second while a dump is open, each 10 s else
- * RUN is the run object of `status`. The end of the connection is the end of the guard; the last RUN says how. A guard
- * whose daemon goes, or was not there, tries again each second (one connect(2)); it never waits for the daemon.
+ * RUN is the run object of `status`. The end of the guard is that of the connection, or of its process where another
+ * has inherited the connection; the last RUN says how. A guard whose daemon goes, or was not there, tries again each
+ * second (one connect(2)); it never waits for the daemon.
  *
  * What a guard says is shown, and believed for nothing else: uid, pid and start time of the guard come from the kernel
  * (SO_PEERCRED; the pid is held by a pidfd), the filesystem from the descriptor. Nothing here asks a filesystem that a

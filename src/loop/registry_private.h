@@ -19,9 +19,10 @@ struct registry_connection {
     struct json *run; /* what `entry.run` shows */
     size_t held;      /* bytes of memory that it takes */
     int fd;
-    uv_poll_t poll;
+    uv_poll_t poll, guard; /* of fd and of entry.pidfd */
     uv_timer_t limit;
     unsigned handles;
+    bool polls, watches; /* `poll`, `guard` are open */
     bool admitted, paused, closing;
 };
 

@@ -156,6 +156,34 @@ def test_a_guard_that_ends_without_a_word(place, control):
     assert "kldump-run" in refused(place.start, "a").message
 
 
+NO_POLL = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int uv_poll_init(void *loop, void *poll, int fd)
+{
+    int (*real)(void *, void *, int) = (int (*)(void *, void *, int))dlsym((void *)-1L, "uv_poll_init");
+    return access(getenv("NO_POLL"), F_OK) == 0 ? -12 : real(loop, poll, fd);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="missing: cc, for a library that lets a call fail")
+def test_a_guard_that_cannot_be_watched_is_ended_and_its_start_refused(place):
+    library, switch = place.folder / "no_poll.so", place.folder / "no-poll"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=NO_POLL, text=True, check=True)
+    place.kill_daemon(signal.SIGTERM)
+    place.start_daemon(place.program, {"LD_PRELOAD": str(library), "NO_POLL": str(switch)})
+    switch.touch()
+    error = refused(place.start, "a")
+    assert error.name == "system" and "cannot be watched" in error.message and "Cannot allocate memory" in error.message
+    for pid in place.seen("a", "start"):
+        wait_for(lambda: not Path(f"/proc/{pid['pid']}").exists(), what="the end of the guard, reaped")
+    assert not (place.runtime / "owned/a.json").exists()
+    switch.unlink()
+    assert place.start("a") == {"run": "a"}
+
+
 @pytest.mark.parametrize("change", [{"directory": "relative"}, {"environment": ["NOVALUE"]}, {"arguments": [1]},
                                     {"environment": "A=1"}, {"directory": 1}])
 def test_bad_parameters_of_start_are_refused(place, control, change):

@@ -5,13 +5,25 @@
 #include "loop/registry.h"
 #include "sys/passing.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #define RUN "{\"name\":\"other\",\"uid\":4242,\"guard_pid\":1,\"state\":\"%s\"}"
+
+/* In place of libuv's: the call that fails, counted down; 0: none. */
+static int poll_fails_at;
+
+int uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd)
+{
+    int (*real)(uv_loop_t *, uv_poll_t *, int);
+    *(void **)&real = dlsym(RTLD_NEXT, "uv_poll_init");
+    return poll_fails_at > 0 && --poll_fails_at == 0 ? UV_ENOMEM : real(loop, poll, fd);
+}
 
 struct fixture {
     uv_loop_t loop;
@@ -366,6 +378,55 @@ static void test_left_connection(void **state)
     close(pair[1]);
 }
 
+/* Its process is the guard, not whoever has inherited its connection. */
+static void test_a_killed_guard_is_gone_although_its_connection_is_not(void **state)
+{
+    struct fixture *f = *state;
+    int pair[2], got[PASSING_MAX];
+    char byte;
+    size_t length, count;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = call(f);
+        say_first(f, fd, "left", "armed");
+        passing_send(pair[1], "x", 1, &fd, 1, NULL);
+        pause();
+        _exit(0);
+    }
+    until_changed(f, 1);
+    assert_non_null(registry_find(f->registry, "left", geteuid()));
+    assert_int_equal(passing_receive(pair[0], 0, &byte, 1, &length, got, &count, NULL), ERROR_NONE);
+    assert_int_equal(count, 1);
+    say(f, got[0], "{\"run\":{\"state\":\"sealing\"}}", 0); /* its last word lies there still */
+    assert_int_equal(kill(child, SIGKILL), 0);
+    until_gone(f, 1);
+    assert_string_equal(f->gone_name, "left");
+    assert_string_equal(f->state, "sealing");
+    assert_null(registry_first(f->registry));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    close(got[0]);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+/* No memory, no room in the kernel: who cannot be watched is refused, and the next one is let in. */
+static void test_a_connection_that_cannot_be_watched_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    for (int which = 1; which <= 2; which++) {
+        poll_fails_at = which;
+        int fd = call(f);
+        assert_non_null(strstr(answer(f, fd), "cannot be watched"));
+        assert_string_equal(answer(f, fd), "");
+        close(fd);
+    }
+    poll_fails_at = 0;
+    assert_null(registry_first(f->registry));
+    close(register_run(f, "a"));
+    until_gone(f, 1);
+}
+
 static void test_silent(void **state)
 {
     struct fixture *f = *state;
@@ -478,6 +539,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_forbidden, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_connection, setup, teardown),
         cmocka_unit_test_setup_teardown(test_silent, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_killed_guard_is_gone_although_its_connection_is_not, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_connection_that_cannot_be_watched_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_cap, setup, teardown),
         cmocka_unit_test_setup_teardown(test_flood, setup, teardown),
         cmocka_unit_test_setup_teardown(test_stale_path, setup, teardown),
