@@ -110,6 +110,7 @@ static void on_registered(struct registry_entry *entry, void *user)
 static void on_unregistered(struct registry_entry *entry, void *user)
 {
     daemon_backstop_gone(user, entry);
+    daemon_last_keep(user, entry);
     daemon_tell(user);
 }
 
@@ -211,6 +212,7 @@ int daemon_main(const char *rules_path)
     if (daemon.lock_fd >= 0)
         close(daemon.lock_fd);
     daemon_runs_end(&daemon);
+    daemon_last_free(&daemon);
     daemon_rules_free(&daemon);
     free(daemon.rules_problem);
     free(daemon.runtime);

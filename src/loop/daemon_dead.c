@@ -1,5 +1,5 @@
-/* A run that has ended answers through its record: status, wait, events and logs as its guard would have. What only a
- * live one can do is refused. */
+/* A run that has ended answers through its record, one that only the register knew through its last words: status,
+ * wait, events and logs as its guard would have. What only a live one can do is refused. */
 #include "base/buffer.h"
 #include "json/json.h"
 #include "loop/daemon_private.h"
@@ -8,10 +8,9 @@
 
 enum { LOG_REPLY_MAX = 256 * 1024 };
 
-static void answer_run(const struct daemon *daemon, const struct daemon_found *run, const struct json *record,
+static void answer_run(const struct daemon *daemon, const struct daemon_found *run, const struct json *whole,
                        struct control_request *request)
 {
-    const struct json *whole = json_member(record, "run");
     struct json *result = json_object();
     json_set_child(result, "run",
                    daemon_access_sees_all(daemon, request, run->uid) ? json_copy(whole) : daemon_access_redact(whole));
@@ -74,6 +73,11 @@ void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *
         control_refuse(request, ERROR_NO_RUN, "run %s has ended", name);
         return;
     }
+    const struct json *last = run->registered ? daemon_last_find(daemon, name, run->uid) : NULL;
+    if (last != NULL && (request->method == CONTROL_STATUS || request->method == CONTROL_WAIT)) {
+        answer_run(daemon, run, last, request);
+        return;
+    }
     if (run->registered) {
         control_refuse(request, ERROR_NO_RUN, "run %s has ended; its record is beside its dump and with its owner",
                        name);
@@ -91,6 +95,6 @@ void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *
     else if (request->method == CONTROL_EVENTS)
         answer_events(record, request);
     else
-        answer_run(daemon, run, record, request);
+        answer_run(daemon, run, json_member(record, "run"), request);
     json_free(record);
 }

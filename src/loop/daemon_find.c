@@ -105,6 +105,23 @@ static void add_registered(const struct daemon *daemon, const char *name, struct
     }
 }
 
+/* Those of the register that have ended a moment ago, in the place of what older runs of theirs have left. */
+static void add_last(const struct daemon *daemon, const char *name, struct runs *runs)
+{
+    for (size_t k = 0; k < DAEMON_LAST_RUNS; k++) {
+        uid_t uid;
+        size_t i = 0;
+        if (!daemon_last_at(daemon, k, name, &uid))
+            continue;
+        while (i < runs->count && runs->items[i].uid != uid)
+            i++;
+        if (i == runs->count)
+            add(runs, name, uid, true, false);
+        else if (!runs->items[i].live)
+            runs->items[i].registered = true;
+    }
+}
+
 static void add_live(const struct daemon *daemon, struct runs *runs)
 {
     struct list names = {0};
@@ -211,6 +228,7 @@ static enum error_code find_named(struct daemon *daemon, const struct control_re
                          text_clean(name, strlen(name), names, 80));
     add_of_folder(daemon, name, runs);
     add_registered(daemon, name, runs);
+    add_last(daemon, name, runs);
     enum error_code code = keep_owner(request, runs, err);
     if (code != ERROR_NONE)
         return code;

@@ -43,6 +43,7 @@ struct daemon {
     struct daemon_list *lists; /* in the order of their turns */
     uv_idle_t list_turn;
     struct daemon_known *known; /* daemon_runs.c */
+    struct daemon_last *last;   /* daemon_last.c; NULL: nothing yet */
 };
 
 /* What was read last of a run's record. */
@@ -158,6 +159,15 @@ void daemon_relay_end(struct daemon *daemon);
 
 /* daemon_dead.c: the same for a run that has ended, from what it left behind. */
 void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *run, struct control_request *request);
+
+/* daemon_last.c: how runs ended that were known from the register alone, for a minute. */
+enum { DAEMON_LAST_RUNS = 64 };
+void daemon_last_keep(struct daemon *daemon, const struct registry_entry *entry); /* its guard goes */
+/* Whether the one at `index`, below DAEMON_LAST_RUNS, has this name, and whose it was. */
+bool daemon_last_at(const struct daemon *daemon, size_t index, const char *name, uid_t *ret_uid);
+/* The run object, state "ended"; NULL: none. Valid until the loop's next turn. */
+const struct json *daemon_last_find(const struct daemon *daemon, const char *name, uid_t uid);
+void daemon_last_free(struct daemon *daemon);
 
 /* daemon_owned.c: the daemon's own record of each run that it started, RUNTIME/owned/NAME.json: root's, mode 0600,
  * replaced atomically, and what counts: whose run it is, what to kill. Reads a tmpfs. */

@@ -18,6 +18,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_names.c \
     src/loop/daemon_ended.c \
     src/loop/daemon_keep.c \
+    src/loop/daemon_last.c \
     src/loop/daemon_list.c \
     src/loop/daemon_owned.c \
     src/loop/daemon_peer.c src/loop/daemon_peer.h \

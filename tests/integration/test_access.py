@@ -121,22 +121,51 @@ def test_an_admin_sees_and_controls_all(place):
         assert f"dump of-admin asked for by uid {place.admin.uid}" in texts
 
 
+@contextlib.contextmanager
+def wrapper(place, person, name):
+    """kldumpctl run, with a runtime folder of the person's own."""
+    folder = person.folder / f"r-{name}"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, person.uid, person.gid)
+    (folder / "register").symlink_to(place.runtime / "register")  # this daemon is not at its usual place
+    process = person.popen(place.programs / "kldumpctl", "run", "--name", name, "--dir", person.folder / f"d-{name}", "--floor", "64M",
+                           "--", *place.command(), environment=person.environment(KLDUMP_RUNTIME_DIR=str(folder)))
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_admin_and_root_stop_the_wrapper_run_of_another(place):
+    """It is nobody's but its user's: kldumpd knows it from the register alone, and passes status and stop on."""
+    def as_root(*arguments, check=True):
+        return place.ctl(*arguments, check=check)
+
+    for name, ctl, who in (("w1", place.admin.ctl, f"uid {place.admin.uid}"), ("w2", as_root, "root (uid 0)")):
+        with wrapper(place, place.other, name) as process:
+            wait_for(lambda: ctl("status", name, check=False).stdout.count("armed") > 0, what="the run")
+            shown = ctl("status", name).stdout
+            assert f"by uid {place.other.uid}" in shown and f"pid {process.pid}" not in shown
+            assert f"folder {place.other.folder}/d-{name}" in shown, "all of it, not what everybody sees"
+            refusal = place.owner.ctl("stop", name, check=False)
+            assert refusal.returncode == 88 and f"needs its owner uid {place.other.uid}, root or a member of {ADMINS}" in refusal.stderr
+            assert ctl("stop", name).stdout.startswith(f"{name}: stopped: asked for by ")
+            out, err = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 0 and f"stop asked for by {who}" in out + err
+            wait_for(lambda: name not in ctl("list").stdout, what="its end in the list")
+
+
 def test_ones_own_run_comes_first_and_root_is_asked_which(place):
     """A wrapper's run may have the name of another user's."""
-    own_folder = place.other.folder / "r"
-    own_folder.mkdir(mode=0o700)
-    os.chown(own_folder, place.other.uid, place.other.gid)
-    (own_folder / "register").symlink_to(place.runtime / "register")  # this daemon is not at its usual place
-    wrapper = place.other.popen(place.programs / "kldumpctl", "run", "--name", "a", "--dir", place.other.folder / "d", "--floor", "64M",
-                                "--", *place.command(), environment=place.other.environment(KLDUMP_RUNTIME_DIR=str(own_folder)))
-    try:
+    with wrapper(place, place.other, "a") as process:
         with place.control_of(place.other) as control, place.control_of(place.owner) as owner, place.control() as root:
             def own():
                 runs = [run for run in control.call("list")["runs"] if run["uid"] == place.other.uid]
                 return [run for run in runs if run["state"] == "armed"]
 
             [mine] = wait_for(own, what="the wrapper's run in the list")
-            assert control.call("status", run="a")["run"]["guard_pid"] == mine["guard_pid"] == wrapper.pid
+            assert control.call("status", run="a")["run"]["guard_pid"] == mine["guard_pid"] == process.pid
             assert owner.call("status", run="a")["run"]["uid"] == place.owner.uid
             assert control.call("status")["run"]["uid"] == place.other.uid
             with pytest.raises(ControlError) as caught:
@@ -144,12 +173,11 @@ def test_ones_own_run_comes_first_and_root_is_asked_which(place):
             message = caught.value.message
             assert caught.value.name == "usage" and f"uid {place.owner.uid}" in message and f"uid {place.other.uid}" in message
             assert control.call("stop", run="a", now=True)["state"] in ("stopping", "ended")
-            wrapper.communicate(timeout=PATIENCE_S)
+            process.communicate(timeout=PATIENCE_S)
             wait_for(lambda: not own(), what="its end in the list")
             assert root.call("status", run="a")["run"]["uid"] == place.owner.uid
-    finally:
-        wrapper.kill()
-        wrapper.communicate()
+            ended = control.call("status", run="a")["run"]  # his own, still: not the other one
+            assert (ended["uid"], ended["state"], ended["outcome"]) == (place.other.uid, "ended", "stopped")
     assert place.run("a")["state"] == "armed"
 
 
@@ -192,9 +220,9 @@ def test_one_user_cannot_take_all_connections_to_kldumpd_or_to_a_guard(place):
         many = [stack.enter_context(place.control_of(place.other)) for _ in range(3)]
         for client in many[:2]:
             for _ in range(64):
-                client.send("wait", run="a", **{"for": "ended", "timeout_ms": 60000})
+                client.send("wait", run="a", uid=place.owner.uid, **{"for": "ended", "timeout_ms": 60000})
         with pytest.raises(ControlError) as caught:
-            many[2].call("status", run="a")
+            many[2].call("status", run="a", uid=place.owner.uid)
         assert caught.value.name == "busy" and "128 requests of user" in caught.value.message
         with place.control_of(place.owner) as owner:
             assert owner.call("status", run="a")["run"]["name"] == "a"
@@ -207,6 +235,15 @@ def test_one_user_cannot_take_all_connections_to_kldumpd_or_to_a_guard(place):
         assert len(many) == 256
         with place.control_of(place.owner) as owner, place.control() as root:
             assert owner.call("status", run="a")["run"]["name"] == root.call("status", run="a")["run"]["name"]
+
+    def comes():
+        try:
+            place.control_of(place.other).close()
+        except AssertionError:
+            return False
+        return True
+
+    wait_for(comes, what="the end of those connections")
 
 
 def test_a_reload_holds_for_open_connections(place):
@@ -234,7 +271,7 @@ def test_an_admin_may_stop_and_the_owner_learns_who_it_was(place):
         assert any(text.startswith(f"stop asked for by uid {place.admin.uid}") for text in texts)
         wait_for(lambda: owner.call("status", run="a")["run"]["state"] == "ended", what="the end")
     with place.control_of(place.other) as control:  # of the record, too
-        wait_for(lambda: set(control.call("status", run="a")["run"]) == SEEN_BY_OTHERS)
-        assert refused(control.call, "logs", run="a")
+        wait_for(lambda: set(control.call("status", run="a", uid=place.owner.uid)["run"]) == SEEN_BY_OTHERS)
+        assert refused(control.call, "logs", run="a", uid=place.owner.uid)
     with place.control_of(place.owner) as owner:
         assert "fired up" in owner.call("logs", run="a")["text"]

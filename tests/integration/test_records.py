@@ -378,9 +378,35 @@ def test_a_read_only_folder(place, disk):
         assert str(disk) in first and "Read-only file system" in first and place.daemon.wait(10) == 125
         assert process_is_alive(place.pid("b"))
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "-l", disk], check=True)  # whoever ends in it may not be gone yet
     assert "1 run live" in place.begin()
     assert place.listed()["b"]["state"] == "armed"
+
+
+@needs_root
+def test_a_run_in_a_folder_that_turns_read_only():
+    """Nothing of it can be written any more: the run dumps, is shown as it is and stopped as ever, and a start says why not."""
+    with Place() as place:
+        assert "listening" in place.start_daemon()
+        with place.control() as control:
+            control.call("start", **place.plan("a"))
+            control.call("wait", run="a", **{"for": "armed", "timeout_ms": 30000})
+        subprocess.run(["mount", "--bind", place.runtime, place.runtime], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", place.runtime], check=True)
+            place.ctl("dump", "a", "e")
+            with place.control() as control:
+                [listed] = control.call("list")["runs"]
+            assert (listed["state"], listed["exp"]) == ("dumping", "e") and listed["told_age_ms"] < 15000
+            place.ctl("pause", "a", check=False)
+            plan = place.plan("b")
+            done = place.ctl("start", *plan["arguments"], check=False)
+            assert done.returncode == 125 and "Read-only file system" in done.stderr and "run b" in done.stderr, done.stderr
+            assert place.ctl("stop", "a").stdout.startswith("a: stopped")
+            run = json.loads(place.ctl("status", "a", "--json").stdout)["runs"][0]
+            assert (run["state"], run["outcome"]) == ("ended", "stopped"), run
+        finally:
+            subprocess.run(["umount", "-l", place.runtime], check=True)
 
 
 def owned(place, name, pid, **more):
