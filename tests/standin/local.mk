@@ -34,7 +34,8 @@ kldump_standin_SOURCES = \
     tests/standin/version.c tests/standin/version.h \
     tests/standin/weights.c tests/standin/weights.h
 # One order of every sum: no product is fused into a sum here and not there. The sums of several columns go side by side.
-kldump_standin_CFLAGS = $(AM_CFLAGS) $(CJSON_CFLAGS) -ffp-contract=off -ftree-vectorize
+NUMBERS_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -ftree-vectorize
+kldump_standin_CFLAGS = $(NUMBERS_CFLAGS) $(CJSON_CFLAGS)
 kldump_standin_LDADD = $(CJSON_LIBS) -lm
 EXTRA_DIST += tests/data/standin/seq_lens.pt tests/data/standin/rids.pt tests/data/standin/rotary_emb.pt \
     tests/data/standin/llama-3-layers-0.5.20.txt tests/data/standin/llama-3-layers-0.5.23.txt \
@@ -50,3 +51,12 @@ tests_unit_test_torch_file_SOURCES = tests/unit/test_torch_file.c \
     tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
 tests_unit_test_torch_file_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
 tests_unit_test_torch_file_LDADD = $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_operators
+TESTS += tests/unit/test_operators
+tests_unit_test_operators_SOURCES = tests/unit/test_operators.c \
+    tests/standin/operators.c tests/standin/operators.h tests/standin/torch_file.c tests/standin/torch_file.h \
+    tests/standin/text.c tests/standin/text.h
+tests_unit_test_operators_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
+tests_unit_test_operators_CFLAGS = $(NUMBERS_CFLAGS)
+tests_unit_test_operators_LDADD = $(CMOCKA_LIBS) -lm

@@ -59,7 +59,7 @@ float operators_next(enum torch_file_type type, float number)
     uint32_t step = type == TORCH_FILE_BFLOAT16  ? 1U << BFLOAT_DROPPED
                     : type == TORCH_FILE_FLOAT16 ? 1U << HALF_DROPPED
                                                  : 1;
-    if (type == TORCH_FILE_FLOAT16 && fabsf(number) < HALF_SMALLEST_NORMAL)
+    if (type == TORCH_FILE_FLOAT16 && number >= -HALF_SMALLEST_NORMAL && number < HALF_SMALLEST_NORMAL)
         return number + 0x1p-24F;
     if (number == 0)
         return number_of(step);
