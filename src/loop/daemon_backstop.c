@@ -6,6 +6,7 @@
  * Both are known from the kernel and our own records, never from what a guard says. What it says of its own floor is
  * believed: it can only bring about its own end.
  *
+ * It cannot be ended: told once, and tried again each second until it can, or is gone.
  * A filesystem does not answer: told once, and once more when it does; its thread is kept until then. It says nothing
  * (0 blocks): told once; nobody is ended for it. One user may bring DISKS_PER_USER filesystems, all together
  * DISKS_MAX: what is beyond is left to the guards, and told. */
@@ -46,6 +47,7 @@ struct member {
     uint64_t id;
     struct disk *disk; /* NULL: not watched */
     uint64_t floor_bytes;
+    bool unended; /* its end was ordered, and failed */
 };
 
 struct daemon_backstop {
@@ -87,8 +89,22 @@ static void end_run(struct disk *disk, const struct registry_entry *entry, const
             : rule != NULL ? rule
                            : "the rules",
             size_text(order->recent_bytes, wrote), (double)order->recent_ms / 1000);
-    if (code != ERROR_NONE)
-        fprintf(stderr, "kldumpd: run %s could not be ended: %s\n", entry->name, err.message);
+    struct member *member = entry->backstop;
+    member->unended = code != ERROR_NONE;
+    if (member->unended)
+        fprintf(stderr, "kldumpd: run %s could not be ended, which is tried again until it is gone: %s\n", entry->name,
+                err.message);
+}
+
+static void end_again(const struct daemon *daemon)
+{
+    for (const struct registry_entry *entry = registry_first(daemon->registry); entry != NULL; entry = entry->next) {
+        struct member *member = entry->backstop;
+        if (member == NULL || !member->unended || kill_run(daemon, entry, NULL) != ERROR_NONE)
+            continue;
+        member->unended = false;
+        fprintf(stderr, "kldumpd: run %s is ended now\n", entry->name);
+    }
 }
 
 /* ---- disks ---- */
@@ -189,6 +205,7 @@ static void sweep(struct daemon_backstop *backstop)
 static void on_timer(uv_timer_t *timer)
 {
     struct daemon *daemon = timer->data;
+    end_again(daemon);
     for (struct disk *disk = daemon->backstop->disks; disk != NULL; disk = disk->next)
         look(disk);
     sweep(daemon->backstop);

@@ -3,6 +3,7 @@ that run alone; and a filesystem that hangs or lies harms nobody else."""
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -46,9 +47,17 @@ class Box:
         self.rules.write_text(text)
         self.rules.chmod(0o644)
 
-    def start(self):
-        self.daemon = subprocess.Popen([BUILD / "kldumpd", "--rules", self.rules], env=self.place.environment(), stdin=subprocess.DEVNULL,
-                                       stderr=subprocess.PIPE)
+    def start(self, user=None):
+        """As root, or for a user, whose own kldumpd it is then."""
+        program = BUILD / "kldumpd"
+        if user is not None:
+            self.place.folder.chmod(0o755)
+            os.chown(self.place.runtime, user, user)
+            self.place.copy_programs()
+            program = Path(shutil.copy(BUILD / "kldumpd", self.place.ctl_path.parent))
+        self.daemon = subprocess.Popen([program, "--rules", self.rules], env=self.place.environment(), stdin=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, user=user, group=user,
+                                       extra_groups=None if user is None else [], bufsize=0)  # for select()
         assert "listening" in self.line()
 
     def line(self, limit=20):
@@ -69,9 +78,9 @@ class Box:
                 return self.lines[-1]
         raise AssertionError(words)
 
-    def guard(self, name, folder, rate=0, floor=0, claimed=0):
+    def guard(self, name, folder, rate=0, floor=0, claimed=0, user=None):
         process = subprocess.Popen([PYTHON, "-B", HERE / "register_guard.py", self.place.runtime / "register", name, str(folder), str(rate),
-                                    str(floor), str(claimed)], stdout=subprocess.PIPE)
+                                    str(floor), str(claimed), *([] if user is None else [str(user)])], stdout=subprocess.PIPE)
         self.guards[name] = process
         assert process.stdout.readline() == b"ok\n"
 
@@ -125,6 +134,20 @@ def test_the_other_lives_where_that_is_enough_and_an_own_floor_is_its_runs_alone
     wait_for(lambda: not box.lives("own") and not box.lives("writer"), 10, "the end of both")
     time.sleep(2.5)
     assert box.lives("idle") and box.lives("beside")
+
+
+def test_what_cannot_be_ended_is_tried_again(box):
+    """A guard that has become root's, which its user's kldumpd may not end, and then the user's again."""
+    disk = box.place.small_disk("64M")
+    box.set_rules("[limits]\nfloor = 32M\n")
+    box.start(user=12345)
+    box.guard("roots", disk, rate=24 * MIB, user=12345)
+    assert "ended run roots of " in box.line_with("ended run")
+    assert "run roots could not be ended" in box.line()
+    assert box.line_or_nothing(2.5) == "" and box.lives("roots")
+    box.guards["roots"].send_signal(signal.SIGUSR1)
+    assert "run roots is ended now" in box.line()
+    wait_for(lambda: not box.lives("roots"), 10, "its end")
 
 
 @pytest.mark.parametrize("fault", ["hang", "zero"])
