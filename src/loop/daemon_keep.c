@@ -9,8 +9,10 @@
  * here. */
 #include "base/memory.h"
 #include "base/text.h"
+#include "loop/clock.h"
 #include "loop/daemon_private.h"
 #include "loop/registry.h"
+#include "sys/file_below.h"
 #include "sys/launch.h"
 #include "sys/process.h"
 #include "sys/run_json.h"
@@ -195,19 +197,26 @@ static void drop(const struct daemon *daemon, const char *name)
     }
 }
 
-void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned)
+void daemon_keep_started(struct daemon *daemon, const char *name, uid_t uid, const struct launch_result *launched)
 {
     struct error err = ERROR_INIT;
-    drop(daemon, owned->name);
-    struct daemon_kept *kept = add(daemon, owned);
-    int pidfd = kept->owned.launched->pidfd;
-    kept->owned.launched->pidfd = -1;
-    kept->owned.this_boot = true;
+    struct daemon_owned owned = {.uid = uid,
+                                 .launched = memory_new(sizeof *owned.launched),
+                                 .this_boot = true,
+                                 .started_unix_ms = (uint64_t)clock_wall_ms()};
+    const char *owner = daemon_names_find(daemon, uid);
+    text_copy(owned.name, sizeof owned.name, name);
+    text_copy(owned.owner, sizeof owned.owner, owner != NULL ? owner : "");
+    *owned.launched = *launched;
+    owned.launched->pidfd = -1;
+    drop(daemon, name);
+    struct daemon_kept *kept = add(daemon, &owned);
     kept->unwritten = daemon_owned_write(daemon, &kept->owned, &err) != ERROR_NONE;
     if (kept->unwritten)
-        fprintf(stderr, "kldumpd: run %s goes on, but is not found again by the next kldumpd: %s\n", kept->owned.name,
-                err.message);
-    kept->owned.live = watch_guard(daemon, kept, pidfd);
+        fprintf(stderr,
+                "kldumpd: run %s goes on, but our own record of it is kept in mind alone until it can be written: %s\n",
+                name, err.message);
+    kept->owned.live = watch_guard(daemon, kept, fcntl(launched->pidfd, F_DUPFD_CLOEXEC, 0));
     if (!kept->owned.live)
         end_rest(&kept->owned);
     if (daemon->ending)
@@ -245,8 +254,33 @@ void daemon_keep_note_end(const struct daemon *daemon, const char *name, const c
     kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
 }
 
-void daemon_keep_said(const struct daemon *daemon, const struct registry_entry *entry)
+/* One of a start under way gets its record when that is launched. */
+static bool may_adopt(const struct daemon *daemon, const struct registry_entry *entry)
 {
+    uid_t uid;
+    int fd = -1;
+    if (daemon->ending || daemon_start_is_under_way(daemon, entry->name) || daemon_keep_is_live(daemon, entry->name) ||
+        daemon_runs_open(daemon, entry->name, &fd, &uid, NULL) != ERROR_NONE)
+        return false;
+    bool its = uid == entry->uid && file_below_is_locked(fd, "lock", uid);
+    close(fd);
+    return its;
+}
+
+static void adopt(struct daemon *daemon, const struct registry_entry *entry)
+{
+    struct launch_result launched;
+    if (launch_find(entry->name, entry->pid, &launched, NULL) != ERROR_NONE ||
+        process_signal_open(entry->pidfd, 0) != 0) /* else it was that process */
+        return;
+    launched.pidfd = entry->pidfd;
+    daemon_keep_started(daemon, entry->name, entry->uid, &launched);
+}
+
+void daemon_keep_said(struct daemon *daemon, const struct registry_entry *entry)
+{
+    if (may_adopt(daemon, entry))
+        adopt(daemon, entry);
     struct daemon_kept *kept = find(daemon, entry->name);
     if (kept == NULL || !kept->owned.live || kept->owned.uid != entry->uid || kept->owned.launched->pid != entry->pid ||
         kept->owned.said != NULL)

@@ -203,19 +203,20 @@ void daemon_owned_fini(struct daemon_owned *owned);
 void daemon_keep_begin(struct daemon *daemon); /* all of owned/ is found again */
 void daemon_keep_end(struct daemon *daemon);   /* watches nobody from now on; the loop's next turns close */
 void daemon_keep_free(struct daemon_kept *kept);
-/* For daemon_start.c, once the guard is launched, with launched->pidfd open. Takes `owned` over, in the place of an
- * older run of that name. A record that cannot be written (full, read-only) is told; the run goes on, kept in mind
- * alone until it can. */
-void daemon_keep_started(struct daemon *daemon, struct daemon_owned *owned);
+/* Of a guard that was launched for `uid`, in the place of an older run of that name. launched->pidfd stays the
+ * caller's. A record that cannot be written (full, read-only) is told; the run goes on, kept in mind alone until it
+ * can. */
+void daemon_keep_started(struct daemon *daemon, const char *name, uid_t uid, const struct launch_result *launched);
 const struct daemon_owned *daemon_keep_find(const struct daemon *daemon, const char *name); /* NULL: not ours */
 bool daemon_keep_is_live(const struct daemon *daemon, const char *name);
 size_t daemon_keep_count(const struct daemon *daemon, uid_t uid); /* live ones that this user has started */
 /* Before the daemon ends a run by itself: `end` (DAEMON_END_...) is what its record says then. */
 #define DAEMON_END_BACKSTOP "backstop"
 void daemon_keep_note_end(const struct daemon *daemon, const char *name, const char *end);
-/* A guard has spoken at the register: its run has begun. Where it tells the end of it, our own record keeps that, as
- * the guard's own cannot always be written. */
-void daemon_keep_said(const struct daemon *daemon, const struct registry_entry *entry);
+/* A guard has spoken at the register: its run has begun. One that was launched here and of which we have no record,
+ * since systemd or the disk was late, or a daemon killed in between, is taken over (launch_find). Where it tells the
+ * end of it, our own record keeps that, as the guard's own cannot always be written. */
+void daemon_keep_said(struct daemon *daemon, const struct registry_entry *entry);
 void daemon_keep_write_again(const struct daemon *daemon); /* what could not be written */
 /* Of the start whose guard, with this pid, was refused and is gone: what is known of it is as before the start. Takes
  * over `*previous`, what was known then; NULL: nothing. */

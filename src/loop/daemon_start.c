@@ -3,6 +3,8 @@
  * names the run; that is the answer. The pipe is closed then.
  *
  * It cannot be started: the error of launch_start, unless the guard came far enough to say a better one.
+ * systemd does not answer in time: the plan is taken back, so that a guard that it starts later refuses; one that was
+ * quicker goes on, is taken over once it has called in (daemon_keep_said), and the answer says so.
  * Its line is an error: passed on with its code and message; record and folder are as before.
  * It ends without a line, writes something else: error internal, with its exit status.
  * It cannot be watched: KILL, and the error; record and folder are as before.
@@ -198,10 +200,15 @@ static void fail_silent(struct daemon_start *start)
         error_set(&err, ERROR_INTERNAL, "kldump-run was ended by signal %d without a word", status->si_status);
     else
         error_set(&err, ERROR_INTERNAL, "kldump-run ended without a word");
-    if (start->exited)
+    if (start->problem.code == ERROR_TIMEOUT && daemon_runs_is_live(start->daemon, start->plan.name)) {
+        struct error told = ERROR_INIT;
+        error_set(&told, err.code, "%s; its guard runs all the same: kldumpctl stop %s", err.message, start->plan.name);
+        fail(start, &told);
+    } else if (start->exited) {
         refuse(start, &err);
-    else
+    } else {
         fail(start, &err);
+    }
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -296,19 +303,6 @@ static void launch(uv_work_t *work)
         start->result = result;
 }
 
-static void keep(struct daemon_start *start)
-{
-    struct daemon_owned owned = {.uid = start->user.uid,
-                                 .launched = memory_new(sizeof *owned.launched),
-                                 .started_unix_ms = (uint64_t)clock_wall_ms()};
-    const char *owner = daemon_names_find(start->daemon, owned.uid);
-    text_copy(owned.name, sizeof owned.name, start->plan.name);
-    text_copy(owned.owner, sizeof owned.owner, owner != NULL ? owner : "");
-    *owned.launched = start->result;
-    owned.launched->pidfd = fcntl(start->result.pidfd, F_DUPFD_CLOEXEC, 0);
-    daemon_keep_started(start->daemon, &owned);
-}
-
 /* False, and why in `problem`. */
 static bool watch(struct daemon_start *start)
 {
@@ -329,12 +323,14 @@ static void launched(uv_work_t *work, int status)
     (void)status;
     start->launching = false;
     close(start->output_fds[1]);
+    if (start->problem.code != ERROR_NONE) /* a unit that systemd starts after all has nothing to run */
+        (void)!ftruncate(start->plan.fd, 0);
     close(start->plan.fd);
     start->plan.fd = -1;
     bool is_there = start->result.pidfd >= 0;
     start->polls = is_there && watch(start);
     if (start->polls)
-        keep(start);
+        daemon_keep_started(start->daemon, start->plan.name, start->user.uid, &start->result);
     else if (is_there)
         process_signal_open(start->result.pidfd, SIGKILL);
     start->exited = !start->polls;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 enum { LAUNCH_UNIT_TRIES = 10 };
+static const char launch_prefix[] = "kldump-run-";
 
 enum launch_way launch_way(void)
 {
@@ -34,7 +35,7 @@ static enum error_code launch_unit(const struct launch_request *request, struct 
         char number[16] = "";
         if (i > 1)
             snprintf(number, sizeof number, ".%u", i);
-        snprintf(result.unit, sizeof result.unit, "kldump-run-%.64s%s.service", request->name, number);
+        snprintf(result.unit, sizeof result.unit, "%s%.64s%s.service", launch_prefix, request->name, number);
         code = systemd_unit_start(request, &result, err);
     }
     if (code != ERROR_NONE)
@@ -51,6 +52,46 @@ enum error_code launch_start(const struct launch_request *request, struct launch
 {
     return request->way == LAUNCH_SPAWN ? launch_spawn(request, ret_result, err)
                                         : launch_unit(request, ret_result, err);
+}
+
+/* "kldump-run-NAME", perhaps a number, and how it was started: the length of that part of the path, 0: it is none. */
+static size_t launch_part(const char *part, const char *name, bool *ret_is_unit)
+{
+    size_t length = strcspn(part, "/"), at = strlen(launch_prefix), name_length = strlen(name);
+    if (strncmp(part, launch_prefix, at) != 0 || strncmp(part + at, name, name_length) != 0)
+        return 0;
+    at += name_length;
+    if (part[at] == '.' && part[at + 1] >= '1' && part[at + 1] <= '9')
+        at += 1 + strspn(part + at + 1, "0123456789");
+    for (int unit = 0; unit < 2; unit++) {
+        const char *suffix = unit ? ".service" : ".run";
+        if (length - at == strlen(suffix) && strncmp(part + at, suffix, length - at) == 0) {
+            *ret_is_unit = unit;
+            return length;
+        }
+    }
+    return 0;
+}
+
+enum error_code launch_find(const char *name, pid_t pid, struct launch_result *ret_result, struct error *err)
+{
+    struct launch_result result = {.pid = pid, .pidfd = -1};
+    struct process process;
+    char path[4096];
+    bool is_unit = false;
+    size_t length = 0;
+    const char *part = process_read_cgroup(pid, path, sizeof path) && process_read(pid, &process) ? path : NULL;
+    while (part != NULL && (length = launch_part(part + 1, name, &is_unit)) == 0)
+        part = strchr(part + 1, '/');
+    if (part == NULL || (size_t)(part - path) + 1 + length >= sizeof result.cgroup || length >= sizeof result.unit)
+        return error_set(err, ERROR_NOT_FOUND, "process %d is in no cgroup that was made for run %s", (int)pid, name);
+    memcpy(result.cgroup, path, (size_t)(part - path) + 1 + length);
+    if (is_unit)
+        memcpy(result.unit, part + 1, length);
+    result.cgroup_inode = cgroup_run_inode(result.cgroup);
+    result.start_ticks = process.start_ticks;
+    *ret_result = result;
+    return ERROR_NONE;
 }
 
 enum error_code launch_kill(const struct launch_result *launched, struct error *err)

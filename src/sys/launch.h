@@ -49,8 +49,15 @@ enum launch_way launch_way(void);
 
 /* A unit or cgroup of this name that is there (an older run that still ends, a run of another daemon) is no matter: a
  * number is added then. The unit's guard may have ended before it could be looked at: pid 0, pidfd -1. ERROR_SYSTEM,
- * ERROR_TIMEOUT: with systemd's own words. Nothing is left running on failure. */
+ * with systemd's own words: nothing is left running. ERROR_TIMEOUT: systemd has not answered in time, and may start the
+ * guard later: the caller takes the plan back from input_fd, so that it refuses, and finds one that was quicker by
+ * launch_find. */
 enum error_code launch_start(const struct launch_request *request, struct launch_result *ret_result, struct error *err);
+
+/* The same of a guard of run `name` that one of the ways has started and whose result got lost: systemd answered too
+ * late, or the daemon was killed meanwhile. What is asked is the kernel alone: its pid, which the caller holds by a
+ * pidfd, must be in a cgroup that a launch makes for that name. ret_result->pidfd is -1. ERROR_NOT_FOUND: it is not. */
+enum error_code launch_find(const char *name, pid_t pid, struct launch_result *ret_result, struct error *err);
 
 /* Kills all that is left of a run: the unit's or the spawned cgroup by cgroup.kill, else the guard by its pidfd (its
  * keeper ends the rest). Only for what launch_start returned, read back from the daemon's own record: the caller has

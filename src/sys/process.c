@@ -176,21 +176,33 @@ bool process_has_environment(pid_t pid, const char *name, const char *value)
     return found;
 }
 
-bool process_is_in_cgroup(pid_t pid, const char *name)
+bool process_read_cgroup(pid_t pid, char *ret_path, size_t size)
 {
     char text[4096];
     ssize_t length = process_read_file(pid, "cgroup", text, sizeof text - 1);
     if (length <= 0)
         return false;
     text[length] = '\0';
-    char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
+    const char *line = strncmp(text, "0::", 3) == 0 ? text : strstr(text, "\n0::");
     if (!line)
         return false;
-    line = strstr(line, "0::");
-    line[strcspn(line, "\n")] = '\0';
+    const char *path = strstr(line, "0::") + 3;
+    size_t path_length = strcspn(path, "\n");
+    if (path_length >= size)
+        return false;
+    memcpy(ret_path, path, path_length);
+    ret_path[path_length] = '\0';
+    return true;
+}
+
+bool process_is_in_cgroup(pid_t pid, const char *name)
+{
+    char path[4096];
+    if (!process_read_cgroup(pid, path, sizeof path))
+        return false;
     size_t size = strlen(name);
-    for (const char *at = line; (at = strstr(at, name)) != NULL; at += size)
-        if (at[-1] == '/' && (at[size] == '/' || at[size] == '\0'))
+    for (const char *at = path; (at = strstr(at, name)) != NULL; at += size)
+        if (at > path && at[-1] == '/' && (at[size] == '/' || at[size] == '\0'))
             return true;
     return false;
 }

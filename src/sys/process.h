@@ -42,6 +42,9 @@ void process_list_fini(struct process_list *list);
  * process that overwrites that memory to change its title loses it (setproctitle without SPT_NOENV does). */
 bool process_has_environment(pid_t pid, const char *name, const char *value);
 
+/* The path of its cgroup (version 2) below the mount, "/..." . False: it has none, or one that is too long. */
+bool process_read_cgroup(pid_t pid, char *ret_path, size_t size);
+
 /* True when its cgroup (version 2) is NAME or below a cgroup of that name, whatever lies above: for names that no other
  * cgroup has. */
 bool process_is_in_cgroup(pid_t pid, const char *name);

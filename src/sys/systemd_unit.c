@@ -3,7 +3,8 @@
  *
  * The bus does not answer, refuses, or the job fails (the guard cannot be executed, systemd does not know the user):
  * the error has systemd's own words, and systemd tidies the unit up itself (CollectMode).
- * No end of the job in time: the unit is told to stop, and the error says so. */
+ * No end of the job in time: if its main process is there, that is it; else the unit is told to stop, and the error
+ * says so. No answer at all: only the error says it, and the unit may still be started. */
 #include "sys/systemd_unit.h"
 
 #include "base/memory.h"
@@ -220,6 +221,21 @@ static enum error_code systemd_unit_failed(sd_bus *bus, const char *path, const 
     return code;
 }
 
+/* `has_job`: systemd has taken the order, so the unit of that name is ours. A main process is as good as the end of the
+ * job: it is watched from now on. */
+static enum error_code systemd_unit_late(sd_bus *bus, const char *path, bool has_job, struct launch_result *result,
+                                         struct error *err)
+{
+    if (!has_job)
+        return error_set(err, ERROR_TIMEOUT, "systemd did not answer within 5 s whether it starts %s", result->unit);
+    systemd_unit_read(bus, path, result);
+    if (result->pid > 0)
+        return ERROR_NONE;
+    sd_bus_call_method(bus, SYSTEMD_DESTINATION, SYSTEMD_MANAGER_PATH, SYSTEMD_MANAGER, "StopUnit", NULL, NULL, "ss",
+                       result->unit, "replace");
+    return error_set(err, ERROR_TIMEOUT, "systemd did not start %s within 5 s; it was told to stop it", result->unit);
+}
+
 static int systemd_unit_begin(sd_bus *bus, const struct launch_request *request, const char *unit,
                               struct systemd_job *job, sd_bus_error *error)
 {
@@ -236,14 +252,11 @@ static enum error_code systemd_unit_run(sd_bus *bus, const struct launch_request
     sd_bus_error error = SD_BUS_ERROR_NULL;
     char *path = NULL;
     enum error_code code = ERROR_NONE;
-    int failure = systemd_unit_begin(bus, request, result->unit, &job, &error);
+    int failure = sd_bus_path_encode("/org/freedesktop/systemd1/unit", result->unit, &path);
     if (failure >= 0)
-        failure = sd_bus_path_encode("/org/freedesktop/systemd1/unit", result->unit, &path);
-    if (failure == -ETIMEDOUT && job.path[0] != '\0') {
-        sd_bus_call_method(bus, SYSTEMD_DESTINATION, SYSTEMD_MANAGER_PATH, SYSTEMD_MANAGER, "StopUnit", NULL, NULL,
-                           "ss", result->unit, "replace");
-        code =
-            error_set(err, ERROR_TIMEOUT, "systemd did not start %s within 5 s; it was told to stop it", result->unit);
+        failure = systemd_unit_begin(bus, request, result->unit, &job, &error);
+    if (failure == -ETIMEDOUT) {
+        code = systemd_unit_late(bus, path, job.path[0] != '\0', result, err);
     } else if (failure < 0) {
         bool exists = sd_bus_error_has_name(&error, "org.freedesktop.systemd1.UnitExists");
         code = error_set(err, exists ? ERROR_EXISTS : ERROR_SYSTEM, "systemd did not start %s: %s", result->unit,

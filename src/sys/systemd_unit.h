@@ -10,7 +10,8 @@ bool systemd_unit_has_bus(bool user);
 
 /* Starts the unit result->unit for request->user (that of the system; the user's runs as that user anyway) and waits
  * until it has executed the guard. Fills pid, pidfd and cgroup of *result; pid 0 and pidfd -1 when the guard has ended
- * meanwhile. ERROR_EXISTS: a unit of this name is there. ERROR_SYSTEM, ERROR_TIMEOUT: with systemd's own words.
+ * meanwhile. ERROR_EXISTS: a unit of this name is there. ERROR_SYSTEM, with systemd's own words. ERROR_TIMEOUT: the
+ * guard may run, or be started later.
  *
  * All that the unit is told is readable by everybody (systemctl show), so it is told nothing of the run but the name
  * and the user: the command, its environment and folder are in the plan, which goes in as a descriptor. */

@@ -457,6 +457,28 @@ def test_a_run_whose_own_record_is_damaged_goes_on(place):
         assert control.call("status", run="a")["run"]["name"] == "a"
 
 
+@needs_root
+def test_a_run_of_which_no_record_is_left_is_taken_over(place):
+    """As of a daemon that was killed between the launch and the record: by what the kernel knows of the guard."""
+    place.start_daemon()
+    begin_real(place, "a")
+    path = place.runtime / "owned/a.json"
+    before = json.loads(path.read_text())
+    if not before["cgroup"]:
+        pytest.skip("missing: a cgroup of version 2 that can be written in")
+    place.kill_daemon()
+    path.unlink()
+    place.start_daemon()
+    wait_for(path.exists, 5, "a record")
+    after = json.loads(path.read_text())
+    same = ("name", "uid", "pid", "start_ticks", "unit", "cgroup", "cgroup_inode")
+    assert {key: after[key] for key in same} == {key: before[key] for key in same}
+    run = place.listed()["a"]
+    os.kill(run["guard_pid"], signal.SIGSTOP)  # neither of them acts any more
+    os.kill(run["guard_pid"], signal.SIGKILL)
+    wait_for(lambda: not process_is_alive(run["pid"]) and place.listed()["a"]["outcome"] == "guard-lost", 5, "the end of all")
+
+
 def test_a_run_is_live_by_its_own_record_alone(place):
     """Found again by pid and start time, also when its user has removed the lock; and its end is noticed at once."""
     sleeper = subprocess.Popen(["sleep", "1000"])

@@ -276,6 +276,42 @@ def test_a_server_that_ignores_term_is_ended_in_time(service):
     assert not servers(service)
 
 
+@pytest.mark.parametrize("what", ["ExecStartPre", "ExecStartPost"])
+def test_a_start_for_which_systemd_is_too_slow(service, what):
+    """Without a guard it is refused and nothing begins later; with one that is the run, as any other."""
+    guest = service
+    guest.run("sh", "-c", f"mkdir -p /run/systemd/system/kldump-run-late.service.d; printf '[Service]\\n{what}=/bin/sleep 8\\n' "
+                          ">/run/systemd/system/kldump-run-late.service.d/late.conf")
+    guest.run("systemctl", "daemon-reload")
+    try:
+        done = start(guest, "alice", "late", check=False)
+        if what == "ExecStartPre":
+            assert done.returncode != 0 and "systemd did not start kldump-run-late.service within 5 s" in done.stderr
+            assert not runs(guest) or status(guest, "late")["state"] == "ended"
+        else:
+            assert done.returncode == 0 and done.stdout == "late\n", done.stderr
+            assert json.loads(guest.run("cat", "/run/kldump/owned/late.json").stdout)["unit"] == "kldump-run-late.service"
+            ctl(guest, "alice", "stop", "late")
+            assert status(guest, "late")["outcome"] == "stopped"
+        wait_for(lambda: not servers(guest) and show(guest, "kldump-run-late", "ActiveState") == "inactive", 15, "the end of all of it")
+    finally:
+        guest.run("rm", "-r", "/run/systemd/system/kldump-run-late.service.d")
+        guest.run("systemctl", "daemon-reload")
+
+
+def test_a_run_of_a_unit_of_which_no_record_is_left_is_taken_over(service):
+    guest = service
+    start(guest, "alice", "taken")
+    before = json.loads(guest.run("cat", "/run/kldump/owned/taken.json").stdout)
+    guest.run("systemctl", "kill", "-s", "KILL", "kldumpd")
+    guest.run("rm", "/run/kldump/owned/taken.json")
+    wait_for(lambda: guest.run("test", "-e", "/run/kldump/owned/taken.json", check=False).returncode == 0, 10, "a record")
+    after = json.loads(guest.run("cat", "/run/kldump/owned/taken.json").stdout)
+    same = ("name", "uid", "pid", "start_ticks", "unit", "cgroup", "cgroup_inode")
+    assert {key: after[key] for key in same} == {key: before[key] for key in same}
+    ctl(guest, "alice", "stop", "taken")
+
+
 def test_a_full_runtime_folder(service):
     """Runs go on and begin, and are found again."""
     guest = service
@@ -293,6 +329,10 @@ def test_a_full_runtime_folder(service):
         assert main_pid(guest) != main and same_run(before, status(guest, "before"))
         wait_status_text(guest, "2 runs live.*")
         guest.run("rm", "/run/kldump/filler")
+        assert "not found again" not in guest.run("journalctl", "-u", "kldumpd", "--no-pager", "-o", "cat").stdout
+        wait_for(lambda: status(guest, "full")["state"] != "ended" and
+                 guest.run("test", "-e", "/run/kldump/owned/full.json", check=False).returncode == 0, 5, "a record at the first chance")
+        assert json.loads(guest.run("cat", "/run/kldump/owned/full.json").stdout)["unit"] == "kldump-run-full.service"
         ctl(guest, "root", "stop", "--all")
         assert status(guest, "before")["outcome"] == "stopped"
     finally:
