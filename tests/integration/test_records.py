@@ -16,6 +16,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, to mou
 
 
 class RecordPlace(FakePlace):
+    def end_runs(self):
+        super().end_runs()
+        Place.end_runs(self)  # of real guards, too
+
     def listed(self):
         with self.control() as control:
             answer = control.call("list")
