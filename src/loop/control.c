@@ -2,7 +2,8 @@
  * a line is whole; control_frame.c reads it and calls a handler; the answer is queued by control_send. When the client
  * closes, the connection's handles are closed, and their last callback calls `gone` and frees.
  *
- * One user cannot keep the others out: CONTROL_PER_UID; other users cannot keep root out: CONTROL_RESERVED; those who
+ * One user cannot keep the others out: CONTROL_PER_UID, and where all are taken, whoever has most gives one to whoever
+ * has fewer; other users cannot keep root out: CONTROL_RESERVED; those who
  * may not come at all cannot keep anybody out: they are not counted, and beyond CONTROL_REFUSED not even answered.
  *
  * Not allowed, too many, no hello in time, a broken first request: one error line, then `ending`: input is thrown away
@@ -116,6 +117,8 @@ static void on_connection_handle_closed(uv_handle_t *handle)
         connection->next->link = connection->link;
     server->count--;
     server->refused -= connection->refused;
+    if (connection->admitted)
+        connection->peer->account->connections--;
     drop_input(connection);
     buffer_fini(&connection->input);
     count_input(connection);
@@ -272,14 +275,6 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
 
 /* -- connecting -- */
 
-static size_t connections_of(const struct control_server *server, uid_t uid)
-{
-    size_t count = 0;
-    for (const struct control_connection *c = server->first; c != NULL; c = c->next)
-        count += c->peer != NULL && c->peer->uid == uid && !c->refused;
-    return count;
-}
-
 static enum error_code find_peer(struct control_connection *connection, struct error *err)
 {
     int descriptor;
@@ -288,10 +283,50 @@ static enum error_code find_peer(struct control_connection *connection, struct e
     return control_peer_new(connection->server, descriptor, &connection->peer, err);
 }
 
+/* Tells why, unless so many are being told already that these are somebody's weapon. */
+static void turn_away(struct control_connection *connection, const struct error *problem)
+{
+    connection->refused = true;
+    if (connection->admitted)
+        connection->peer->account->connections--;
+    connection->admitted = false;
+    if (connection->server->refused++ >= CONTROL_REFUSED) {
+        close_connection(connection);
+        return;
+    }
+    control_send_problem(connection, -32000, problem->code, problem->message);
+    control_end(connection);
+}
+
+/* All are taken: the user who has most of them gives one up, the newest that waits for nothing, if there is one. False:
+ * nobody has more than this one would have. */
+static bool make_room(struct control_server *server, const struct control_peer *peer)
+{
+    struct control_account *most = NULL;
+    struct control_connection *found = NULL;
+    struct error problem = ERROR_INIT;
+    for (struct control_account *account = server->accounts; account != NULL; account = account->next)
+        if (account->uid != 0 && (most == NULL || account->connections > most->connections))
+            most = account;
+    if (most == NULL || most->connections <= peer->account->connections + 1)
+        return false;
+    for (struct control_connection *c = server->first; c != NULL; c = c->next)
+        if (c->admitted && !c->closing && c->peer->account == most &&
+            (found == NULL || (found->outstanding > 0 && c->outstanding == 0)))
+            found = c;
+    if (found == NULL)
+        return false;
+    error_set(&problem, ERROR_BUSY,
+              "closed to make room for another user: all connections are taken, and user %u has most, %zu",
+              (unsigned)most->uid, most->connections);
+    turn_away(found, &problem);
+    return true;
+}
+
 /* Whether this client is turned away, and why. */
 static enum error_code admit(const struct control_connection *connection, struct error *err)
 {
-    const struct control_server *server = connection->server;
+    struct control_server *server = connection->server;
     const struct control_options *options = &server->options;
     const struct control_peer *peer = connection->peer;
     if (peer->uid != options->owner && peer->uid != 0) {
@@ -303,25 +338,13 @@ static enum error_code admit(const struct control_connection *connection, struct
         if (code != ERROR_NONE)
             return code;
     }
-    size_t most = peer->uid == 0 ? CONTROL_TOTAL : CONTROL_TOTAL - CONTROL_RESERVED;
-    if (server->count - server->refused > most)
-        return error_set(err, ERROR_BUSY, "%zu connections of all users are open, the limit; close some", most);
-    if (peer->uid != 0 && connections_of(server, peer->uid) > CONTROL_PER_UID)
+    if (peer->uid != 0 && peer->account->connections >= CONTROL_PER_UID)
         return error_set(err, ERROR_BUSY, "%d connections of user %u are open, the limit for one user; close some",
                          CONTROL_PER_UID, (unsigned)peer->uid);
+    size_t most = peer->uid == 0 ? CONTROL_TOTAL : CONTROL_TOTAL - CONTROL_RESERVED;
+    if (server->count - server->refused > most && (peer->uid == 0 || !make_room(server, peer)))
+        return error_set(err, ERROR_BUSY, "%zu connections of all users are open, the limit; close some", most);
     return ERROR_NONE;
-}
-
-/* Tells why, unless so many are being told already that these are somebody's weapon. */
-static void turn_away(struct control_connection *connection, const struct error *problem)
-{
-    connection->refused = true;
-    if (connection->server->refused++ >= CONTROL_REFUSED) {
-        close_connection(connection);
-        return;
-    }
-    control_send_problem(connection, -32000, problem->code, problem->message);
-    control_end(connection);
 }
 
 static struct control_connection *make_connection(struct control_server *server)
@@ -358,10 +381,13 @@ static void on_connection(uv_stream_t *listener, int status)
     enum error_code code = find_peer(connection, &problem);
     if (code == ERROR_NONE)
         code = admit(connection, &problem);
-    if (code != ERROR_NONE)
+    if (code != ERROR_NONE) {
         turn_away(connection, &problem);
-    else
-        uv_timer_start(&connection->timer, on_timer, HELLO_MS, 0);
+        return;
+    }
+    connection->admitted = true;
+    connection->peer->account->connections++;
+    uv_timer_start(&connection->timer, on_timer, HELLO_MS, 0);
 }
 
 /* -- the server -- */

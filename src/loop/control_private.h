@@ -11,7 +11,8 @@ struct control_account {
     struct control_account *next, **link; /* of the server; `link` NULL once that has gone */
     uid_t uid;
     unsigned references;
-    size_t bytes; /* begun lines, requests without an answer, answers not sent */
+    size_t bytes;       /* begun lines, requests without an answer, answers not sent */
+    size_t connections; /* that were not turned away */
 };
 
 /* A client as the kernel tells. Requests keep it until they are answered, also when the connection has gone. */
@@ -77,6 +78,7 @@ struct control_connection {
     struct control_connection *next, **link;
     struct control_peer *peer; /* a reference; NULL: the kernel did not tell */
     bool accepted;             /* hello was right */
+    bool admitted;             /* counted in the account's `connections` */
     bool refused;              /* counted in the server's `refused` */
     bool ending;               /* closes as soon as everything queued is sent; input is thrown away */
     bool closing;

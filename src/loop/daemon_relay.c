@@ -29,7 +29,8 @@ enum {
     NAME_MS = 50,
     IDLE_WAIT_MS = 30000,
     PER_UID = 128,
-    PER_RUN = 512
+    PER_RUN = 512,
+    PER_RUN_OTHERS = 256 /* of these, of users who may only look */
 };
 static const uint64_t longest_wait_ms = 24 * 3600000ull;
 
@@ -269,20 +270,28 @@ static void attempt(struct daemon_relay *relay)
 
 /* ---- the request ---- */
 
-/* Each relay is a connection to a guard, which has not many: one user shall not take them all. */
+/* Each relay is a connection to a guard, which has not many: one user shall not take them all, and those who may only
+ * look shall leave room for those whose run it is. */
 static enum error_code check_count(const struct daemon *daemon, const struct control_request *request,
                                    const struct daemon_found *run, struct error *err)
 {
-    size_t of_user = 0, of_run = 0;
+    size_t of_user = 0, of_run = 0, of_others = 0;
+    bool sees_all = daemon_access_sees_all(daemon, request, run->uid);
     for (const struct daemon_relay *relay = daemon->relays; relay != NULL; relay = relay->next) {
         of_user += relay->uid == request->uid;
-        of_run += relay->run.uid == run->uid && strcmp(relay->run.name, run->name) == 0;
+        bool same = relay->run.uid == run->uid && strcmp(relay->run.name, run->name) == 0;
+        of_run += same;
+        of_others += same && !relay->sees_all;
     }
     if (of_user >= PER_UID && request->uid != 0)
         return error_set(err, ERROR_BUSY, "%d requests of user %u wait for guards already", PER_UID,
                          (unsigned)request->uid);
     if (of_run >= PER_RUN)
         return error_set(err, ERROR_BUSY, "%d requests wait for the guard of run %s already", PER_RUN, run->name);
+    if (of_others >= PER_RUN_OTHERS && !sees_all)
+        return error_set(err, ERROR_BUSY,
+                         "%d requests of users whose run it is not wait for the guard of run %s already",
+                         PER_RUN_OTHERS, run->name);
     return ERROR_NONE;
 }
 

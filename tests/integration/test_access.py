@@ -246,6 +246,41 @@ def test_one_user_cannot_take_all_connections_to_kldumpd_or_to_a_guard(place):
     wait_for(comes, what="the end of those connections")
 
 
+def test_strangers_together_cannot_keep_the_owner_from_his_run(place):
+    """Each has his own limit; all have one for a run that is not theirs, and where connections run out, who has most gives way."""
+    strangers = [place.person(48110 + number, groups=[ALLOWED]) for number in range(5)]
+    with contextlib.ExitStack() as stack:
+        for stranger in strangers[:4]:
+            for _ in range(2):
+                client = stack.enter_context(place.control_of(stranger))
+                for _ in range(64):
+                    client.send("wait", run="a", **{"for": "ended", "timeout_ms": 60000})
+
+        def refusal():
+            with pytest.raises(ControlError) as caught, place.control_of(strangers[4]) as control:
+                control.call("status", run="a")
+            return caught.value.name == "busy" and caught.value.message
+
+        assert wait_for(refusal, what="a refusal") == "256 requests of users whose run it is not wait for the guard of run a already"
+        held = []
+        for stranger in strangers[:4]:  # all that are not root's
+            with contextlib.suppress(AssertionError):
+                while True:
+                    held.append(stack.enter_context(place.control_of(stranger)))
+        assert len(held) > 900
+        with place.control_of(place.owner) as owner:
+            assert owner.call("status", run="a")["run"]["name"] == "a"
+            assert owner.call("wait", run="a", **{"for": "armed", "timeout_ms": 1000})["run"]["state"] == "armed"
+            assert owner.call("events", run="a")["events"]
+            more = [stack.enter_context(place.control_of(place.owner)) for _ in range(50)]
+            for client in more:
+                client.send("wait", run="a", **{"for": "dumping", "timeout_ms": 60000})
+            owner.call("dump", run="a", experiment="in-a-crowd")
+            for client in more:
+                assert client.receive()["result"]["run"]["state"] == "dumping"
+            owner.call("pause", run="a")
+
+
 def test_a_reload_holds_for_open_connections(place):
     with place.control_of(place.other) as control:
         assert control.call("list")["runs"]

@@ -179,38 +179,81 @@ static void open_many(struct fixture *f, struct client *clients, int count, uid_
     }
 }
 
-static void test_one_user_is_capped_and_users_together_leave_room_for_root(void **state)
+static struct client ready_as(struct fixture *f, uid_t uid)
 {
-    struct fixture *f = *state;
-    static struct client clients[5][MANY];
-    struct rlimit limit = {8192, 8192};
-    setrlimit(RLIMIT_NOFILE, &limit);
-    set_groups(1);
-    int served, busy, total = 0;
-    for (int user = 0; user < 5; user++) {
-        open_many(f, clients[user], MANY, (uid_t)(STRANGER + user), &served, &busy);
-        assert_int_equal(served + busy, MANY);
-        assert_true(served <= CONTROL_PER_UID);
-        total += served;
-        if (user == 0)
-            assert_int_equal(served, CONTROL_PER_UID);
-    }
-    assert_int_equal(total, CONTROL_TOTAL - CONTROL_RESERVED);
-    struct client root[CONTROL_RESERVED + 1];
-    open_many(f, root, CONTROL_RESERVED + 1, 0, &served, &busy);
-    assert_int_equal(served, CONTROL_RESERVED);
-    assert_int_equal(busy, 1);
-    client_close(&clients[0][0]);
-    turn_until_gone(f, 1);
-    for (int user = 0; user < 5; user++)
-        for (int i = user == 0; i < MANY; i++)
-            client_close(&clients[user][i]);
-    for (int i = 0; i <= CONTROL_RESERVED; i++)
-        client_close(&root[i]);
+    struct client client = client_as(f, uid);
+    send_text(f, &client, hello);
+    expect_text(f, &client, "result.program", "kldump-run");
+    return client;
+}
+
+static void expect_served(struct fixture *f, uid_t uid)
+{
+    struct client client = ready_as(f, uid);
+    send_text(f, &client, status);
+    expect_text(f, &client, "result.state", "armed");
+    client_close(&client);
+}
+
+static void turn_until_alone(struct fixture *f)
+{
     uint64_t end = loop_now_ms() + LOOP_PATIENCE_MS;
     while (control_connections(f->server) > 0 && loop_now_ms() < end)
         loop_turn(&f->loop, -1);
     assert_int_equal(control_connections(f->server), 0);
+}
+
+/* Those that have not been closed. */
+static int count_open(struct fixture *f, struct client *clients, int count)
+{
+    int open = 0;
+    for (int turns = 0; turns < 20; turns++)
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+    for (int i = 0; i < count; i++) {
+        receive(&clients[i]); /* why */
+        receive(&clients[i]); /* the end */
+        open += !clients[i].ended;
+    }
+    return open;
+}
+
+static void test_one_user_is_capped_and_users_together_leave_room_for_root(void **state)
+{
+    struct fixture *f = *state;
+    enum { USERS = 5, SHARE = (CONTROL_TOTAL - CONTROL_RESERVED) / USERS };
+    static struct client clients[USERS][MANY];
+    struct rlimit limit = {8192, 8192};
+    setrlimit(RLIMIT_NOFILE, &limit);
+    set_groups(1);
+    int served, busy, total = 0, ended = 0;
+    for (int user = 0; user < USERS; user++) {
+        open_many(f, clients[user], MANY, (uid_t)(STRANGER + user), &served, &busy);
+        assert_int_equal(served + busy, MANY);
+        assert_true(served <= CONTROL_PER_UID);
+        if (user == 0)
+            assert_int_equal(served, CONTROL_PER_UID);
+    }
+    for (int user = 0; user < USERS; user++) { /* those who came first have given up what was more than their share */
+        int open = count_open(f, clients[user], MANY);
+        assert_in_range(open, SHARE - 2, SHARE + 2);
+        total += open;
+    }
+    assert_int_equal(total, CONTROL_TOTAL - CONTROL_RESERVED);
+    expect_served(f, STRANGER + USERS);
+    total -= 1; /* somebody has given way */
+    struct client root[CONTROL_RESERVED + 2];
+    open_many(f, root, CONTROL_RESERVED + 2, 0, &served, &busy);
+    assert_int_equal(served, CONTROL_TOTAL - total);
+    assert_int_equal(busy, 1);
+    for (int user = 0; user < USERS; user++)
+        for (int i = 0; i < MANY; i++) {
+            ended += clients[user][i].ended;
+            client_close(&clients[user][i]);
+        }
+    assert_true(ended >= USERS * MANY - CONTROL_TOTAL);
+    for (int i = 0; i < CONTROL_RESERVED + 2; i++)
+        client_close(&root[i]);
+    turn_until_alone(f);
 }
 
 /* Who may not come keeps nobody out, however often he tries without reading why. */
@@ -246,30 +289,6 @@ static char *long_wait(size_t length)
     memcpy(line, head, sizeof head - 1);
     memcpy(line + length - (sizeof tail - 1), tail, sizeof tail);
     return line;
-}
-
-static struct client ready_as(struct fixture *f, uid_t uid)
-{
-    struct client client = client_as(f, uid);
-    send_text(f, &client, hello);
-    expect_text(f, &client, "result.program", "kldump-run");
-    return client;
-}
-
-static void expect_served(struct fixture *f, uid_t uid)
-{
-    struct client client = ready_as(f, uid);
-    send_text(f, &client, status);
-    expect_text(f, &client, "result.state", "armed");
-    client_close(&client);
-}
-
-static void turn_until_alone(struct fixture *f)
-{
-    uint64_t end = loop_now_ms() + LOOP_PATIENCE_MS;
-    while (control_connections(f->server) > 0 && loop_now_ms() < end)
-        loop_turn(&f->loop, -1);
-    assert_int_equal(control_connections(f->server), 0);
 }
 
 enum { MIB = 1024 * 1024, USER_MIB = CONTROL_USER_BYTES / MIB };
