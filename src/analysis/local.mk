@@ -32,3 +32,19 @@ libanalysis_a_SOURCES = \
     src/analysis/side_prefix.c \
     src/analysis/side_sequences.c \
     src/analysis/side_work.h
+# What `kldumpctl diff` compares and concludes.
+libanalysis_a_SOURCES += \
+    src/analysis/compare.c src/analysis/compare.h \
+    src/analysis/compare_rows.c src/analysis/compare_rows.h \
+    src/analysis/diff_run.c \
+    src/analysis/evidence.c src/analysis/evidence.h \
+    src/analysis/history.c src/analysis/history.h \
+    src/analysis/observations.c src/analysis/observations.h \
+    src/analysis/observations_calls.c src/analysis/observations_calls.h \
+    src/analysis/proofs.c src/analysis/proofs.h \
+    src/analysis/proofs_embedding.c \
+    src/analysis/rows.c src/analysis/rows.h \
+    src/analysis/scan.h \
+    src/analysis/text_map.c src/analysis/text_map.h \
+    src/analysis/verdict.c src/analysis/verdict.h \
+    src/analysis/verdict_text.c src/analysis/verdict_text.h

@@ -265,7 +265,7 @@ const char *numbers_reading(const struct numbers *numbers, char *buffer, size_t 
         return buffer;
     } else if (numbers_relative_difference(numbers) > 0.01)
         text = "far apart, no rounding: another row, a cache, or a state";
-    else if (numbers->unequal >= 16 && (up > 19 * down || down > 19 * up))
+    else if (numbers->unequal >= 16 && numbers->max_ulp <= 16 && (up > 19 * down || down > 19 * up))
         text = "all to one side: truncation or another rounding";
     else if (numbers->max_ulp <= 1 && share < 0.5)
         text = "sparse, +-1 ULP, no bias: reduction order";
