@@ -13,7 +13,7 @@
 #include "torch_file.h"
 
 /* inner x columns, in blocks of OPERATORS_BLOCK columns: block, row, column in the block. Filled up with zeros. */
-enum { OPERATORS_BLOCK = 16 };
+enum { OPERATORS_BLOCK = 32 };
 struct operators_matrix {
     size_t inner, columns;
     float *blocks;
