@@ -63,7 +63,7 @@ static int report(const struct command *command, struct output *out, const char 
         show_outcome(out, found);
     if (reached)
         return STATUS_DONE;
-    error_set(&err, ERROR_STATE, "run %s is %s and was not seen %s", show_member(found, "name"),
+    error_set(&err, ERROR_STATE, "run %s %s %s and was not seen %s", show_member(found, "name"), ended ? "has" : "is",
               show_member(found, "state"), state);
     command_fail(command, &err);
     int status = ended ? show_exit_status(found) : STATUS_NO;

@@ -157,20 +157,23 @@ static const char *run_of_pid(const struct find_list *list, const char *name)
     return NULL;
 }
 
-/* Names of live runs, with ", " between; those of ours alone, or of everybody. */
-static size_t live_names(const struct find_list *list, bool ours, struct buffer *names,
+enum whose { OURS, OTHERS, EVERYBODYS };
+
+/* Names of live runs as they may be given, with ", " between: NAME of ours, OWNER/NAME of others. Returns how many. */
+static size_t live_names(const struct find_list *list, enum whose whose, struct buffer *names,
                          const struct find_seen **ret_last)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct json *run = list->seen[i].run;
-        const char *name = "";
         uint64_t uid = geteuid();
         json_optional_u64(run, "uid", uid, &uid, NULL);
-        json_optional_string(run, "name", "", &name, NULL);
-        if (!find_is_live(run) || (ours && uid != geteuid()))
+        bool ours = uid == geteuid();
+        if (!find_is_live(run) || (whose == OURS && !ours) || (whose == OTHERS && ours))
             continue;
-        buffer_format(names, "%s%s", count++ > 0 ? ", " : "", name);
+        const char *owner = ours ? "" : show_member(run, "owner");
+        buffer_format(names, "%s%s%s%s", count++ > 0 ? ", " : "", owner, owner[0] != '\0' ? "/" : "",
+                      show_member(run, "name"));
         *ret_last = &list->seen[i];
     }
     return count;
@@ -185,7 +188,7 @@ static enum error_code no_run(const char *name, struct error *err)
     if (code != ERROR_NONE)
         return code;
     buffer_init(&names);
-    size_t count = live_names(&list, false, &names, &last);
+    size_t count = live_names(&list, EVERYBODYS, &names, &last);
     const char *meant = run_of_pid(&list, name);
     bool is_number = name[strspn(name, "0123456789")] == '\0';
     if (meant != NULL)
@@ -221,12 +224,16 @@ static enum error_code find_named(const char *name, struct find *ret_find, struc
 {
     struct find_places places = {0};
     struct error why = ERROR_INIT;
-    const char *slash = strchr(name, '/');
+    const char *slash = strchr(name, '/'), *given = name;
     uint64_t uid = 0;
-    enum error_code code = slash != NULL ? read_owner(name, slash, &uid, err) : ERROR_NONE;
     name = slash != NULL ? slash + 1 : name;
-    if (code == ERROR_NONE && !text_is_name(name))
-        code = error_set(err, ERROR_BAD_VALUE, "'%.70s' is not the name of a run; 'kldumpctl list' shows them", name);
+    enum error_code code = ERROR_NONE;
+    if (!text_is_name(name) || slash == given)
+        code = error_set(err, ERROR_BAD_VALUE,
+                         "'%.70s' is not the name of a run; expected NAME, or OWNER/NAME; 'kldumpctl list' shows them",
+                         given);
+    else if (slash != NULL)
+        code = read_owner(given, slash, &uid, err);
     if (code == ERROR_NONE)
         code = find_places_get(&places, err);
     if (code != ERROR_NONE)
@@ -236,7 +243,7 @@ static enum error_code find_named(const char *name, struct find *ret_find, struc
     if (code == ERROR_NONE)
         return code;
     if (code == ERROR_NOT_FOUND)
-        return no_run(name, err);
+        return no_run(given, err);
     if (err != NULL)
         *err = why;
     return code;
@@ -251,13 +258,20 @@ static enum error_code find_only(struct find *ret_find, struct error *err)
     if (code != ERROR_NONE)
         return code;
     buffer_init(&names);
-    size_t count = live_names(&list, true, &names, &only);
-    if (count == 0 && geteuid() == 0)
-        count = live_names(&list, false, &names, &only);
-    if (count == 0)
-        code = error_set(err, ERROR_NO_RUN, "no run%s is live; 'kldumpctl list' shows %s",
-                         live_names(&list, false, &names, &only) > 0 ? " of yours" : "",
-                         names.length > 0 ? "all" : "those that have ended");
+    size_t count = live_names(&list, geteuid() == 0 ? EVERYBODYS : OURS, &names, &only);
+    if (geteuid() == 0 && count > 1) { /* root's own come first */
+        buffer_clear(&names);
+        size_t own = live_names(&list, OURS, &names, &only);
+        count = own > 0 ? own : live_names(&list, OTHERS, &names, &only);
+    }
+    if (count == 0 && list.problem.code != ERROR_NONE) { /* it may be there */
+        if (err != NULL)
+            *err = list.problem;
+        code = list.problem.code;
+    } else if (count == 0 && live_names(&list, OTHERS, &names, &only) > 0)
+        code = error_set(err, ERROR_NO_RUN, "no run of yours is live; of others: %.400s", names.data);
+    else if (count == 0)
+        code = error_set(err, ERROR_NO_RUN, "no run is live; 'kldumpctl list' shows those that have ended");
     else if (count > 1)
         code = error_set(err, ERROR_USAGE, "several runs are live, say which: %.400s", names.data);
     else

@@ -1,5 +1,6 @@
 /* All runs: the folders of ours, and what each kldumpd lists. One that cannot be reached hides no other, nor itself. */
 #include "base/memory.h"
+#include "base/text.h"
 #include "ctl/find.h"
 #include "ctl/find_folder.h"
 #include "ctl/find_places.h"
@@ -114,7 +115,8 @@ static bool add_daemon(struct find_list *list, const char *path)
             list_add_format(&list->notes, "%s: %llu more runs do not fit into its answer", path,
                             (unsigned long long)left_out);
     } else if (is_there) {
-        list_add_format(&list->notes, "kldumpd at %s: %s", path, err.message);
+        bool named = text_starts(err.message, path);
+        list_add_format(&list->notes, "kldumpd at %s%s%s", named ? "" : path, named ? "" : ": ", err.message);
         if (list->problem.code == ERROR_NONE)
             list->problem = err;
     }

@@ -70,7 +70,7 @@ void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *
     struct error err = ERROR_INIT;
     struct json *record = NULL;
     if (request->method == CONTROL_DUMP || request->method == CONTROL_PAUSE || request->method == CONTROL_STOP) {
-        control_refuse(request, ERROR_NO_RUN, "run %s has ended", name);
+        control_refuse(request, ERROR_NO_RUN, "run %s has ended; 'kldumpctl status %s' shows how", name, name);
         return;
     }
     const struct json *last = run->registered ? daemon_last_find(daemon, name, run->uid) : NULL;

@@ -361,7 +361,7 @@ def test_a_lost_guard_is_shown_as_such(place, control):
     assert control.call("events", run="a", after=1) == {"events": [{"n": 2, "text": "two"}], "next": 2, "ended": True}
     for method, more in ("pause", {}), ("stop", {}), ("dump", {"experiment": "e"}):
         error = refused(control.call, method, run="a", **more)
-        assert (error.name, error.message) == ("no-run", "run a has ended")
+        assert (error.name, error.message) == ("no-run", "run a has ended; 'kldumpctl status a' shows how")
 
 
 @pytest.mark.parametrize("older, newer", [("", ""), ("", "abc"), ("äöü", "xyz"), ("x" * 199999, "ä" * 150000)],

@@ -690,6 +690,10 @@ class TurnedAway(Base):
             for _ in range(30):
                 _, err = self.end(self.start("start", "--", "python3"), 88)
                 self.assertIn("[access] of /k allows users a", err)
+            for words in (["list"], ["status"], ["events"], ["stop", "--all"], ["status", "x"]):  # not: there is no run
+                _, err = self.ctl(*words, status=88)
+                self.assertIn("[access] of /k allows users a", err)
+                self.assertEqual(err.count(self.runtime), 1, err)
         finally:
             server.shutdown(socket.SHUT_RDWR)
             server.close()

@@ -156,7 +156,10 @@ class Places(More):
         daemon = self.daemon()
         daemon.others = [foreign("theirs")]
         if os.geteuid() != 0:
-            self.assertIn("no run of yours is live", self.ctl("status", status=87)[1])
+            self.assertIn("no run of yours is live; of others: bob/theirs\n", self.ctl("status", status=87)[1])
+        self.assertIn("there is no run 'root/nix'; live now: bob/theirs; ", self.ctl("status", "root/nix", status=87)[1])
+        for wrong in "/theirs", "bob/", "bob/../x", "/":
+            self.assertIn("'%s' is not the name of a run; expected NAME, or OWNER/NAME; " % wrong, self.ctl("status", wrong, status=2)[1])
         self.guard("mine")
         self.assertIn("mine", self.ctl("status")[0])
 
@@ -252,7 +255,7 @@ class SameName(More):
         self.assertIn("by bob", self.ctl("status", "4712/t")[0])
         self.assertIn("there is no run", self.ctl("status", "root/t", status=87)[1])
         for bad, text in (("nobody-at-all/t", "there is no user 'nobody-at-all'"), ("4712/", "not the name of a run"),
-                          ("/t", "there is no user ''"), ("4712/../t", "not the name of a run"), ("-1/t", "unknown option")):
+                          ("/t", "'/t' is not the name of a run; expected NAME, or OWNER/NAME"), ("4712/../t", "not the name of a run"), ("-1/t", "unknown option")):
             self.assertIn(text, self.ctl("status", bad, status=2)[1])
 
     def test_both_are_stopped(self):
