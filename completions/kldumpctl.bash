@@ -60,6 +60,7 @@ _kldumpctl() {
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_commands)" -- "$word") ;;
     check) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+    show) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     dump | pause | stop | wait) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
     status | logs | events) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -- "$word") ;;
     esac

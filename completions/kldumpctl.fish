@@ -62,5 +62,6 @@ complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is status logs events
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is wait; and __kldumpctl_after --for' -a '(__kldumpctl_states)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is check' -a '(__fish_complete_directories)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_after --dir' -a '(__fish_complete_directories)'
-complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_after --config --textfile' -F
+complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_after --config --textfile --npy' -F
+complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is show' -F
 complete -c kldumpctl -n 'not __kldumpctl_own' -a '(__kldumpctl_client)'

@@ -58,6 +58,7 @@ bool command_parse(const struct command *command, const struct command_option *o
                    struct command_operands *ret_operands);
 
 extern const struct command command_check;
+extern const struct command command_show;
 extern const struct command command_doctor;
 extern const struct command command_help;
 extern const struct command command_run;

@@ -14,6 +14,7 @@ libctl_a_SOURCES = \
     src/ctl/command_metrics.c \
     src/ctl/command_pause.c \
     src/ctl/command_run.c \
+    src/ctl/command_show.c \
     src/ctl/command_start.c \
     src/ctl/command_status.c \
     src/ctl/command_stop.c \
@@ -31,6 +32,10 @@ libctl_a_SOURCES = \
     src/ctl/find_places.c src/ctl/find_places.h \
     src/ctl/find_text.c \
     src/ctl/follow.c src/ctl/follow.h \
+    src/ctl/inspect.h \
+    src/ctl/inspect_file.c \
+    src/ctl/inspect_folder.c \
+    src/ctl/inspect_tree.c \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \

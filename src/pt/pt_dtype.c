@@ -1,8 +1,11 @@
 #include "pt/pt_dtype.h"
 
 #include <endian.h>
+#include <inttypes.h>
 #include <math.h>
-#include <stdint.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -113,4 +116,78 @@ double pt_dtype_value(enum pt_dtype dtype, const void *element)
     default: /* unsigned, bool, bits */
         return (double)bits;
     }
+}
+
+/* A number at the place of an imaginary part. */
+static double small_part(enum pt_dtype dtype, const void *bytes)
+{
+    return pt_dtype_value(dtype == PT_DTYPE_COMPLEX128  ? PT_DTYPE_FLOAT64
+                          : dtype == PT_DTYPE_COMPLEX64 ? PT_DTYPE_FLOAT32
+                                                        : PT_DTYPE_FLOAT16,
+                          bytes);
+}
+
+unsigned pt_dtype_parts(enum pt_dtype dtype)
+{
+    return types[dtype].kind == PT_DTYPE_KIND_COMPLEX || types[dtype].kind == PT_DTYPE_KIND_PACKED ? 2 : 1;
+}
+
+double pt_dtype_part(enum pt_dtype dtype, const void *element, unsigned part)
+{
+    const uint8_t *bytes = element;
+    if (part == 0)
+        return pt_dtype_value(dtype, element);
+    if (types[dtype].kind == PT_DTYPE_KIND_COMPLEX) /* the imaginary part lies behind the real one */
+        return small_part(dtype, bytes + types[dtype].bytes / 2);
+    uint8_t second = bytes[0] >> 4;
+    return pt_dtype_value(dtype, &second);
+}
+
+/* Digits that tell all numbers of a type apart. */
+static int digits_of(enum pt_dtype dtype)
+{
+    size_t bytes = types[dtype].bytes / (types[dtype].kind == PT_DTYPE_KIND_COMPLEX ? 2U : 1U);
+    return dtype == PT_DTYPE_BFLOAT16 ? 4 : bytes == 8 ? 17 : bytes == 4 ? 9 : bytes == 2 ? 5 : 4;
+}
+
+/* The fewest digits that read back as the same number, of doubles and floats; of narrower ones as many as they have. */
+static int write_number(double value, int digits, char *out, size_t size)
+{
+    for (int fewer = digits == 17 ? 15 : digits == 9 ? 6 : digits; fewer < digits; fewer++) {
+        int length = snprintf(out, size, "%.*g", fewer, value);
+        if (digits == 17 ? strtod(out, NULL) == value : (double)strtof(out, NULL) == value)
+            return length;
+    }
+    return snprintf(out, size, "%.*g", digits, value);
+}
+
+const char *pt_dtype_text(enum pt_dtype dtype, const void *element, char *out)
+{
+    size_t bytes = types[dtype].bytes;
+    uint64_t bits = load(element, bytes < 8 ? bytes : 8);
+    int digits = digits_of(dtype), used;
+    char second[PT_DTYPE_TEXT / 2];
+    switch (types[dtype].kind) {
+    case PT_DTYPE_KIND_SIGNED: /* the sign of the narrow one, all digits of the wide one */
+        snprintf(out, PT_DTYPE_TEXT, "%" PRId64, (int64_t)(bits << (64 - 8 * bytes)) >> (64 - 8 * bytes));
+        break;
+    case PT_DTYPE_KIND_UNSIGNED:
+        snprintf(out, PT_DTYPE_TEXT, "%" PRIu64, bits);
+        break;
+    case PT_DTYPE_KIND_BITS:
+        snprintf(out, PT_DTYPE_TEXT, "0x%0*" PRIx64, (int)(2 * bytes), bits);
+        break;
+    case PT_DTYPE_KIND_BOOL:
+        snprintf(out, PT_DTYPE_TEXT, "%s", bits != 0 ? "True" : "False");
+        break;
+    default:
+        used = write_number(pt_dtype_value(dtype, element), digits, out, PT_DTYPE_TEXT);
+        if (pt_dtype_parts(dtype) == 1)
+            break;
+        write_number(pt_dtype_part(dtype, element, 1), digits, second, sizeof second);
+        bool complex = types[dtype].kind == PT_DTYPE_KIND_COMPLEX, signed_second = second[0] == '-';
+        snprintf(out + used, PT_DTYPE_TEXT - (size_t)used, "%s%s%s", complex ? (signed_second ? "" : "+") : "|", second,
+                 complex ? "j" : "");
+    }
+    return out;
 }

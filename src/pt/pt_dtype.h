@@ -29,3 +29,12 @@ const char *pt_dtype_numpy(
 /* One element at `element` (any alignment, little endian) as a double, exactly where a double can hold it; of a complex
  * number its real part, of a packed pair the first. NaN payloads are not kept. */
 double pt_dtype_value(enum pt_dtype dtype, const void *element);
+
+/* The element as people write it: "-3", "1.5" (as many digits as the type can tell apart, no more), "nan", "True",
+ * "1+2j", "0x1f" for bits, "0.5|-6" for a packed pair. Returns `out`, of PT_DTYPE_TEXT bytes. */
+enum { PT_DTYPE_TEXT = 80 };
+const char *pt_dtype_text(enum pt_dtype dtype, const void *element, char *out);
+
+/* Numbers that one element holds, 1 or 2: real and imaginary part, the two of a packed pair. */
+unsigned pt_dtype_parts(enum pt_dtype dtype);
+double pt_dtype_part(enum pt_dtype dtype, const void *element, unsigned part);

@@ -58,34 +58,69 @@ static int file_sync_folder_of(const char *path)
     return result;
 }
 
-/* Writes the temporary file; returns an errno value. */
-static int file_write_new(int fd, const void *data, size_t length, enum file_sync sync)
-{
-    int result = file_write_all(fd, data, length);
-    if (result == 0 && sync == FILE_SYNC && fsync(fd) < 0)
-        result = errno;
-    if (close(fd) < 0 && result == 0) /* some file systems tell a full disk only here */
-        result = errno;
-    return result;
-}
-
-enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
-                             struct error *err)
+enum error_code file_replace_begin(const char *path, mode_t mode, struct file_replacement *ret_replacement,
+                                   struct error *err)
 {
     uint32_t chance = 0;
     if (getrandom(&chance, sizeof chance, GRND_NONBLOCK) < 0)
         chance = (uint32_t)getpid();
     char *temporary = memory_format("%s.%08x.tmp", path, chance);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
-    int result = fd < 0 ? errno : file_write_new(fd, data, length, sync);
-    if (result == 0 && rename(temporary, path) < 0)
+    if (fd < 0) {
+        int system = errno;
+        free(temporary);
+        return error_set_errno(err, ERROR_SYSTEM, system, "cannot write %s", path);
+    }
+    *ret_replacement = (struct file_replacement){.fd = fd, .path = memory_copy(path), .temporary = temporary};
+    return ERROR_NONE;
+}
+
+enum error_code file_replace_write(struct file_replacement *replacement, const void *data, size_t length,
+                                   struct error *err)
+{
+    int result = file_write_all(replacement->fd, data, length);
+    return result == 0 ? ERROR_NONE : error_set_errno(err, ERROR_SYSTEM, result, "cannot write %s", replacement->path);
+}
+
+enum error_code file_replace_commit(struct file_replacement *replacement, enum file_sync sync, struct error *err)
+{
+    int result = sync == FILE_SYNC && fsync(replacement->fd) < 0 ? errno : 0;
+    if (close(replacement->fd) < 0 && result == 0) /* some file systems tell a full disk only here */
         result = errno;
-    if (result != 0 && fd >= 0)
-        unlink(temporary);
-    free(temporary);
-    if (result == 0 && sync == FILE_SYNC)
-        result = file_sync_folder_of(path);
-    return result == 0 ? ERROR_NONE : error_set_errno(err, ERROR_SYSTEM, result, "cannot write %s", path);
+    if (result == 0 && rename(replacement->temporary, replacement->path) < 0)
+        result = errno;
+    if (result != 0)
+        unlink(replacement->temporary);
+    else if (sync == FILE_SYNC)
+        result = file_sync_folder_of(replacement->path);
+    enum error_code code = ERROR_NONE;
+    if (result != 0)
+        code = error_set_errno(err, ERROR_SYSTEM, result, "cannot write %s", replacement->path);
+    free(replacement->path);
+    free(replacement->temporary);
+    return code;
+}
+
+void file_replace_abandon(struct file_replacement *replacement)
+{
+    close(replacement->fd);
+    unlink(replacement->temporary);
+    free(replacement->path);
+    free(replacement->temporary);
+}
+
+enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
+                             struct error *err)
+{
+    struct file_replacement replacement;
+    enum error_code code = file_replace_begin(path, mode, &replacement, err);
+    if (code != ERROR_NONE)
+        return code;
+    code = file_replace_write(&replacement, data, length, err);
+    if (code == ERROR_NONE)
+        return file_replace_commit(&replacement, sync, err);
+    file_replace_abandon(&replacement);
+    return code;
 }
 
 /* ---- reading ---- */

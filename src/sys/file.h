@@ -21,6 +21,19 @@ enum file_sync { FILE_NO_SYNC, FILE_SYNC }; /* FILE_SYNC: on the disk before it 
 enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
                              struct error *err);
 
+/* The same for what is too large to be held: write to `fd`, then commit or abandon; either closes and frees.
+ * ERROR_SYSTEM; after a commit that failed the old file is untouched, nothing is left. */
+struct file_replacement {
+    int fd;
+    char *path, *temporary;
+};
+enum error_code file_replace_begin(const char *path, mode_t mode, struct file_replacement *ret_replacement,
+                                   struct error *err);
+enum error_code file_replace_write(struct file_replacement *replacement, const void *data, size_t length,
+                                   struct error *err);
+enum error_code file_replace_commit(struct file_replacement *replacement, enum file_sync sync, struct error *err);
+void file_replace_abandon(struct file_replacement *replacement);
+
 /* Appends the whole file to `buffer`. ERROR_NOT_FOUND; ERROR_TOO_LARGE above `max_bytes`; ERROR_FORMAT for what is no
  * regular file (a FIFO would block); ERROR_SYSTEM. On failure the buffer is as before. */
 enum error_code file_read(const char *path, size_t max_bytes, struct buffer *buffer, struct error *err);

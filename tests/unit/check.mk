@@ -50,3 +50,9 @@ TESTS += tests/unit/test_pt_pickle
 tests_unit_test_pt_pickle_SOURCES = tests/unit/test_pt_pickle.c
 tests_unit_test_pt_pickle_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_pt_pickle_LDADD = libpt.a libbase.a $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_command_show
+TESTS += tests/unit/test_command_show
+tests_unit_test_command_show_SOURCES = tests/unit/test_command_show.c tests/unit/dump_files.c tests/unit/dump_files.h \
+    tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
+tests_unit_test_command_show_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
+tests_unit_test_command_show_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)

@@ -472,11 +472,36 @@ static void test_remove_below_in_pieces(void **state)
     close(fd);
 }
 
+static void test_replace_in_pieces(void **state)
+{
+    (void)state;
+    char *path = in_folder("record");
+    struct file_replacement replacement;
+    struct error err = ERROR_INIT;
+    assert_int_equal(file_replace(path, "old", 3, 0600, FILE_NO_SYNC, NULL), ERROR_NONE);
+    assert_int_equal(file_replace_begin(path, 0600, &replacement, &err), ERROR_NONE);
+    assert_int_equal(file_replace_write(&replacement, "new ", 4, &err), ERROR_NONE);
+    check_contents(path, "old");
+    char *temporary = memory_copy(replacement.temporary);
+    file_replace_abandon(&replacement);
+    check_contents(path, "old");
+    assert_int_equal(access(temporary, F_OK), -1);
+    free(temporary);
+    assert_int_equal(file_replace_begin(path, 0600, &replacement, &err), ERROR_NONE);
+    assert_int_equal(file_replace_write(&replacement, "new ", 4, &err), ERROR_NONE);
+    assert_int_equal(file_replace_write(&replacement, "text", 4, &err), ERROR_NONE);
+    assert_int_equal(file_replace_commit(&replacement, FILE_SYNC, &err), ERROR_NONE);
+    check_contents(path, "new text");
+    assert_int_equal(file_replace_begin("/no/such/folder/x", 0600, &replacement, &err), ERROR_SYSTEM);
+    free(path);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_replace),
+        TEST(test_replace_in_pieces),
         TEST(test_replace_fault),
         TEST(test_replace_atomic),
         TEST(test_read),
