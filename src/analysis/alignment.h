@@ -24,8 +24,18 @@ struct alignment {
     bool swapped; /* the decode side was given second: a and b are already exchanged */
 };
 
-/* Fills `ret_alignment`, and of `diff`: requests, proofs A1 to A3, messages M1 to M4, M8, M10, M11. Where nothing can
- * be paired, pair_count is 0 and a fatal message says why: that is no error. ERROR_MEMORY. */
+/* Fills `ret_alignment`, and of `diff`: swapped, requests, proofs A1 to A3, messages M1 to M5, M8, M10, M11, M13.
+ * diff->usable, true before, becomes false where a side has no tensor of a module for what is to be compared (M4, M11)
+ * or positions were computed in no pass (M5). Where nothing can be paired, target_count is 0 and a message says why:
+ * that is no error. Fatal messages stand only where nothing can be paired; of several requests, those that have no
+ * counterpart are counted in the evidence of A2.
+ *
+ * What is paired, in this order of preference: decode rows of one side with prefill rows of the other (and, as control,
+ * prefill rows with prefill rows); where there are none, decode rows with decode rows (two runs); where no side
+ * decodes, all rows (chunked with whole prefill). `a` and `b` may be the same folder, even the same side: a request is
+ * then paired with another one, and with itself only where nothing else in the folder can have been meant. Where the
+ * parallel layouts differ (M10) only rank 0 is paired; with data-parallel attention a request's rank may differ.
+ * ERROR_MEMORY. */
 enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots, struct diff *diff,
                                struct alignment *ret_alignment, struct error *err);
 void alignment_fini(struct alignment *alignment);

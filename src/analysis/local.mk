@@ -11,7 +11,8 @@ libanalysis_a_SOURCES = \
     src/analysis/audit_signatures.c \
     src/analysis/audit_table.c src/analysis/audit_table.h \
     src/analysis/audit_work.h \
-    src/analysis/alignment.h src/analysis/diff.c src/analysis/diff.h src/analysis/diff_kinds.def src/analysis/diff_messages.def \
+    src/analysis/alignment.c src/analysis/alignment.h src/analysis/alignment_match.c src/analysis/alignment_tell.c \
+    src/analysis/alignment_work.h src/analysis/diff.c src/analysis/diff.h src/analysis/diff_kinds.def src/analysis/diff_messages.def \
     src/analysis/diff_proofs.def src/analysis/numbers.c src/analysis/numbers.h \
     src/analysis/numbers_fast.c src/analysis/numbers_fast.h \
     src/analysis/numbers_part.c src/analysis/numbers_part.h \

@@ -55,14 +55,16 @@ struct side_sequence {
     bool linked_by_slot; /* weaker: no rids */
     bool reused;         /* of those: an earlier sequence had the slot, or the batch's order was all there was */
     uint64_t first_step;
-    size_t prompt_length; /* plen: end of the first run of FRESH and EXTEND segments. The first segment counts as one
-                             of them whatever its rows: a prefill behind a cache may have one row */
-    size_t length;        /* positions 0 .. length-1 */
-    size_t cached_length; /* leading positions that have no row here (prefix cache, or decoded elsewhere) */
-    size_t known_length;  /* the ids of positions 0 .. known_length-1 are known. A cached prefix is known where all
-                             sequences of the side that are as long begin with the same tokens: a cache is filled by
-                             them. 0: it is not known */
-    uint32_t hole_pass;   /* SIDE_NOWHERE: none; else the pass before which positions are missing: */
+    size_t prompt_length;   /* plen: end of the first run of FRESH and EXTEND segments. The first segment counts as one
+                               of them whatever its rows: a prefill behind a cache may have one row */
+    size_t length;          /* positions 0 .. length-1 */
+    size_t cached_length;   /* leading positions that have no row here (prefix cache, or decoded elsewhere) */
+    size_t known_length;    /* the ids of positions 0 .. known_length-1 are known. A cached prefix is known where all
+                               sequences of the side that are as long begin with the same tokens: a cache is filled by
+                               them. 0: it is not known */
+    uint32_t prefix_source; /* of a known cached prefix: the first sequence that has these tokens, whose rows (if it has
+                               any there) filled the cache; else SIDE_NOWHERE */
+    uint32_t hole_pass;     /* SIDE_NOWHERE: none; else the pass before which positions are missing: */
     size_t hole_first, hole_last;
     uint32_t broken_pass;      /* SIDE_NOWHERE: none; else a pass of this request that could not be cut */
     struct side_token *tokens; /* [length] */
@@ -93,3 +95,6 @@ typedef void side_progress(void *context, uint64_t done, uint64_t total);
 enum error_code side_read(const char *const *paths, unsigned threads, side_progress *progress, void *context,
                           struct side *ret_side, struct error *err);
 void side_fini(struct side *side); /* also of a zeroed one */
+
+/* The hash of a run of tokens that is one longer; of none it is 0. Equal runs have equal hashes, on any machine. */
+uint64_t side_hash_token(uint64_t hash, int64_t id);

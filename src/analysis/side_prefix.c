@@ -17,14 +17,17 @@ static int by_size(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+uint64_t side_hash_token(uint64_t hash, int64_t id)
+{
+    uint64_t value = hash * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)id + UINT64_C(0x632be59bd9b4e019);
+    value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    return value ^ value >> 27;
+}
+
 static uint64_t roll(const struct side_sequence *sequence, struct rolling *rolling, size_t length)
 {
-    for (; rolling->length < length; rolling->length++) {
-        uint64_t value = rolling->hash * UINT64_C(0x9e3779b97f4a7c15);
-        value += (uint64_t)sequence->tokens[rolling->length].id + UINT64_C(0x632be59bd9b4e019);
-        value = (value ^ value >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        rolling->hash = value ^ value >> 27;
-    }
+    for (; rolling->length < length; rolling->length++)
+        rolling->hash = side_hash_token(rolling->hash, sequence->tokens[rolling->length].id);
     return rolling->hash;
 }
 
@@ -52,6 +55,7 @@ static void fill(struct side *side, struct side_sequence *sequence, size_t sourc
 {
     for (size_t i = 0; i < sequence->cached_length; i++)
         sequence->tokens[i].id = side->sequences[source].tokens[i].id;
+    sequence->prefix_source = (uint32_t)source;
     while (sequence->known_length < sequence->length && sequence->tokens[sequence->known_length].id >= 0)
         sequence->known_length++;
 }

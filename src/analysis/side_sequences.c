@@ -91,6 +91,7 @@ static struct side_sequence *begin(struct side_work *work, struct side_key *key,
                                        .incarnation = earlier != NULL ? earlier->incarnation + 1 : 0,
                                        .linked_by_slot = key->rid == NULL,
                                        .reused = key->rid == NULL && (earlier != NULL || key->slot < 0),
+                                       .prefix_source = SIDE_NOWHERE,
                                        .hole_pass = SIDE_NOWHERE,
                                        .broken_pass = SIDE_NOWHERE};
     if (earlier != NULL)

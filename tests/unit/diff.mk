@@ -2,7 +2,7 @@
 check_LIBRARIES = libscenario.a
 libscenario_a_SOURCES = \
     tests/unit/scenario.c tests/unit/scenario.h tests/unit/scenario_forward.c tests/unit/scenario_internal.h \
-    tests/unit/dump_files.c tests/unit/dump_files.h \
+    tests/unit/scenarios.c tests/unit/scenarios.h tests/unit/dump_files.c tests/unit/dump_files.h \
     tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
 libscenario_a_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)
 
@@ -23,3 +23,9 @@ TESTS += tests/unit/test_side
 tests_unit_test_side_SOURCES = tests/unit/test_side.c
 tests_unit_test_side_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_side_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_alignment
+TESTS += tests/unit/test_alignment
+tests_unit_test_alignment_SOURCES = tests/unit/test_alignment.c
+tests_unit_test_alignment_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_alignment_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)

@@ -128,6 +128,8 @@ static void test_cached_prefix(void **state)
     read_folder(f);
     expect_sequence(&f->side, 1, "b plen 6 len 6 known 6: - - - - - 1.0");
     assert_int_equal(f->side.sequences[1].cached_length, 5);
+    assert_int_equal(f->side.sequences[1].prefix_source, 0);
+    assert_int_equal(f->side.sequences[0].prefix_source, SIDE_NOWHERE);
 }
 
 static void test_cached_prefix_of_two_sequences_is_not_guessed(void **state)
