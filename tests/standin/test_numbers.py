@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """The numbers of the stand-in: the same bits for a token in whatever pass it is computed, and what each fault changes first."""
+import array
 import collections
 import contextlib
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -73,7 +75,7 @@ def rows_of_pass(files):
     last = [(rid, length - 1) for rid, length in zip(rids, lengths)]
     found = {owner: {} for owner in owners}
     for file in files:
-        if not file.name.startswith("non_intrusive__"):
+        if not file.name.startswith("non_intrusive__") or file.name.endswith("__msg_type__"):
             continue
         raw = member(file.path, "data/0")
         keys = last if file.name.endswith("next_token_logits") else owners
@@ -123,6 +125,62 @@ def logprobs(answer, key):
     return [entry[0] for entry in answer["meta_info"][f"{key}_token_logprobs"]]
 
 
+def single(raw):
+    return array.array("f", raw).tolist()
+
+
+class Model(unittest.TestCase):
+    """What is computed, beside that it is the same everywhere."""
+
+    def test_what_goes_where(self):
+        with serving(flags=("--dtype", "float32")) as server:
+            server.dump(rid="own", tokens=3)
+            for tensors in of_request(rows(server, "exp"), "own").values():
+                def look(name, layer=None):
+                    return tensors[name, layer]
+                stream, residual = look("model.embed_tokens.output"), None
+                for layer in range(3):
+                    path = f"model.layers.{layer}"
+                    self.assertEqual(look(f"{path}.inputs.1", layer), stream)
+                    total = stream
+                    if layer:
+                        self.assertEqual(look(f"{path}.input_layernorm.inputs.1", layer), residual)
+                        total = look(f"{path}.input_layernorm.output.1", layer)
+                        self.assertEqual(single(total), self.sums(stream, residual))
+                    after = look(f"{path}.self_attn.output", layer)
+                    residual = look(f"{path}.post_attention_layernorm.output.1", layer)
+                    self.assertEqual(single(residual), self.sums(total, after))
+                    self.assertNotEqual(look(f"{path}.self_attn.attn.output", layer), look(f"{path}.self_attn.attn.inputs.0", layer))
+                    fused = look(f"{path}.self_attn.qkv_proj.output", layer)
+                    parts = [look("model.layers.0.self_attn.rotary_emb.inputs.1", layer), look("model.layers.0.self_attn.rotary_emb.inputs.2", layer),
+                             look(f"{path}.self_attn.attn.inputs.2", layer)]
+                    self.assertEqual(fused, b"".join(parts))
+                    stream = look(f"{path}.output")
+                self.assertEqual(single(look("model.norm.output.1")), self.sums(stream, residual))
+
+    def sums(self, one, other):
+        return array.array("f", [a + b for a, b in zip(single(one), single(other))]).tolist()
+
+    def test_the_first_position_sees_itself_alone(self):
+        """Then attention gives its values, each shared by two heads."""
+        with serving() as server:
+            server.dump(rid="own", tokens=1)
+            tensors = of_request(rows(server, "exp"), "own")[0]
+            values = tensors["model.layers.0.self_attn.attn.inputs.2", 0]
+            heads = [values[i:i + len(values) // 2] for i in (0, len(values) // 2)]
+            self.assertEqual(tensors["model.layers.0.self_attn.attn.output", 0], heads[0] * 2 + heads[1] * 2)
+
+    def test_the_likeliest_token_and_its_logprob(self):
+        with serving() as server:
+            server.configure(enable=True, exp_name="exp")
+            answer = server.generate(rid="own", tokens=3, return_logprob=True)[1]
+            for at, (position, token) in enumerate(zip(range(11, 14), answer["output_ids"])):
+                logits = single(of_request(rows(server, "exp"), "own")[position]["output.next_token_logits", None])
+                self.assertEqual(logits.index(max(logits)), token)
+                exact = logits[token] - math.log(sum(math.exp(one) for one in logits))
+                self.assertAlmostEqual(logprobs(answer, "output")[at], exact, 5)
+
+
 class SameBits(unittest.TestCase):
     def equal(self, server, positions=range(19), **more):
         dec, pre, answer, score = decode_and_score(server, **more)
@@ -170,12 +228,19 @@ class SameBits(unittest.TestCase):
         with serving() as server:
             server.configure(enable=True, exp_name="dec")
             prompts = [PROMPT, PROMPT[2:9], [300, 301], [77]]
-            batch = {"input_ids": prompts, "rid": ["0", "1", "2", "3"], "sampling_params": {"max_new_tokens": 6, "ignore_eos": True}}
+            batch = {"input_ids": prompts, "rid": ["0", "1", "2", "3"], "return_logprob": True,
+                     "sampling_params": {"max_new_tokens": 6, "ignore_eos": True}}
             answers = server.request("POST", "/generate", batch)[1]
             server.request("POST", "/flush_cache")
             server.configure(exp_name="pre")
-            for i, answer in enumerate(answers):
-                server.generate(rid=str(i), tokens=0, ids=[*prompts[i], *answer["output_ids"]], return_logprob=True, logprob_start_len=0)
+            wholes = [[*prompt, *answer["output_ids"]] for prompt, answer in zip(prompts, answers)]
+            scores = [server.generate(rid=str(i), tokens=0, ids=whole, return_logprob=True, logprob_start_len=0)[1]
+                      for i, whole in enumerate(wholes)]
+            together = server.request("POST", "/generate", {**batch, "input_ids": wholes, "logprob_start_len": 0,
+                                                            "sampling_params": {"max_new_tokens": 0}})[1]
+            for prompt, answer, one, other in zip(prompts, answers, scores, together):
+                self.assertEqual(logprobs(answer, "output"), logprobs(one, "input")[len(prompt):])
+                self.assertEqual(logprobs(one, "input"), logprobs(other, "input"))
             dec, pre = rows(server, "dec"), rows(server, "pre")
             self.assertEqual(len(dec), sum(len(prompt) + 5 for prompt in prompts))
             for rid in "0123":
@@ -212,6 +277,18 @@ class SameBits(unittest.TestCase):
                 parts = {name for (name, _layer) in {name for _position, name in differences(one, other)}}
                 self.assertIn("model.layers.0.mlp.act_fn.output", parts)
                 self.assertEqual([name for name in parts if name.endswith(("o_proj.output", "mlp.output", "norm.output.0"))], [])
+
+    def test_in_every_stage(self):
+        found = []
+        for flags in ((), ("--pp-size", "2")):
+            with serving(flags=flags) as server:
+                server.dump(rid="own", tokens=3)
+                found.append([of_request(rows(server, "exp", rank), "own") for rank in range(len(flags) or 1)])
+        (whole,), (first, last) = found
+        self.assertEqual(differences(whole, first) + differences(whole, last), [])
+        handed = [(position, tensors["model.output.hidden_states", None]) for position, tensors in first.items()]
+        self.assertEqual([(position, last[position]["inputs.pp_proxy_tensors.hidden_states", None]) for position in first], handed)
+        self.assertEqual([(position, whole[position]["model.layers.1.inputs.1", 1]) for position in first], handed)
 
     def test_a_seed_is_a_checkpoint(self):
         embeddings = set()
