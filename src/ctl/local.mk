@@ -36,6 +36,7 @@ libctl_a_SOURCES = \
     src/ctl/inspect_file.c \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
+    src/ctl/interrupt.c src/ctl/interrupt.h \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
