@@ -330,7 +330,8 @@ enum error_code find_call(struct find *find, const char *method, struct json *pa
     enum error_code code = client_call(find->client, method, parameters, timeout_ms, ret_result, err);
     if (code == ERROR_INTERRUPTED && find->relayed && !client_reader_is_gone(find->client))
         code = error_set(err, ERROR_UNREACHABLE, "kldumpd is ending");
-    if (code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL)
+    bool names_it = err != NULL && text_starts(err->message, "run ");
+    if ((code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL) && !names_it)
         error_prefix(err, "run %s", find->name);
     return code;
 }

@@ -402,6 +402,7 @@ class Doing(Base):
         self.end(process, 0)
         begin = time.monotonic()
         _, err = self.ctl("wait", "w", "--for", "dumping", "--timeout", "200ms", status=89)
+        self.assertTrue(err.startswith("kldumpctl wait: run w is still armed"), err)
         self.assertLess(time.monotonic() - begin, 5)
         self.assertIn("still armed", err)
         process = self.start("wait", "w", "--for", "dumping")
