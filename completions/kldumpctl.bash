@@ -38,11 +38,11 @@ _kldumpctl() {
         return
     fi
     case $before in
-    --dir)
+    --dir | --history)
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return
         ;;
-    --config | --textfile)
+    --config | --textfile | --html)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return
         ;;
@@ -59,7 +59,7 @@ _kldumpctl() {
     fi
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_commands)" -- "$word") ;;
-    check) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+    check | diff) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
     show) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     dump | pause | stop | wait) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
     status | logs | events) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -- "$word") ;;

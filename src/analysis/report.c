@@ -203,7 +203,7 @@ static void add_pattern(const struct diff *diff, struct buffer *text)
     if (v->one_position)
         buffer_text(text, "; all requests begin to differ at this position: an absolute boundary");
     if (v->ranks_agree)
-        buffer_format(text, "; all %" PRIu32 " ranks have the same bits", diff->ranks);
+        buffer_format(text, "; all %" PRIu32 " ranks have the same wrong bits", diff->ranks);
 }
 
 static void add_where(const struct diff *diff, struct buffer *text)
@@ -274,7 +274,7 @@ static void add_class(const struct diff *diff, struct buffer *text)
     const struct diff_call *call = call_at(diff, diff->verdict.call);
     if (diff->verdict.kind == DIFF_KIND_NONE || call == NULL || call->class == NULL)
         return;
-    buffer_format(text, "%s (%s); to be batch-invariant: %s", module_class_name(call->class->class), call->class->kind,
+    buffer_format(text, "%s (%s). To be batch-invariant: %s", module_class_name(call->class->class), call->class->kind,
                   call->class->needs);
 }
 

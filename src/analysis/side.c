@@ -27,7 +27,7 @@ static enum error_code open_folder(struct side *side, const char *path, unsigned
     if (folder->fd < 0)
         return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the folder '%s'", path);
     if (folder->table.file_count == 0)
-        return error_set(err, ERROR_FORMAT, "'%s' holds no dump file: %s", path,
+        return error_set(err, ERROR_INCOMPLETE, "'%s' is no dump: %s", path,
                          folder->audit.reasons.count > 0 ? folder->audit.reasons.items[0] : "it is empty");
     return ERROR_NONE;
 }

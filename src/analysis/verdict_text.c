@@ -83,9 +83,10 @@ static void add_operator(const struct scan *scan, const struct diff_verdict *ver
     const struct diff *diff = scan->diff;
     const struct diff_call *call = &diff->calls[verdict->call];
     const struct alignment_pair *pair = &scan->alignment->pairs[verdict->first_pair];
-    buffer_format(text, "Look at %s (%s, %s): it computed %zu rows in the decode pass and %zu in the reference. ",
-                  call->name, call->class->kind, module_class_name(call->class->class),
-                  scan->a->passes[pair->a_pass].tokens, scan->b->passes[pair->b_pass].tokens);
+    size_t rows = scan->a->passes[pair->a_pass].tokens;
+    buffer_format(text, "Look at %s (%s, %s): it computed %zu row%s in the decode pass and %zu in the reference. ",
+                  call->name, call->class->kind, module_class_name(call->class->class), rows, rows == 1 ? "" : "s",
+                  scan->b->passes[pair->b_pass].tokens);
     if (call->class->all_reduce && diff->tp_size > 1) {
         if (has_equal_part(scan, verdict))
             buffer_text(text, "Its local parts are equal: the all-reduce. ");
@@ -93,7 +94,6 @@ static void add_operator(const struct scan *scan, const struct diff_verdict *ver
             buffer_text(text, "It ends in an all-reduce: the product of a rank or the sum over the ranks. ");
     }
     add_flips(scan, verdict, text);
-    buffer_text(text, call->class->needs);
 }
 
 static void add_cache(const struct scan *scan, const struct diff_verdict *verdict, struct buffer *text)
@@ -107,25 +107,13 @@ static void add_cache(const struct scan *scan, const struct diff_verdict *verdic
                       "Look at the cache that %s reads (its type, scales, pages of the request), then at its kernel; ",
                       call->name);
     buffer_text(text, "what was written to the cache is equal, what is stored is not seen. ");
-    buffer_text(text, call->class->needs);
 }
 
 static void add_shown(const struct scan *scan, const struct diff_verdict *verdict, struct buffer *text)
 {
     const struct diff *diff = scan->diff;
-    const struct diff_pair *pair = &diff->pairs[verdict->first_pair];
     if (diff->observations[verdict->first_unequal].rows == DIFF_ROWS_SHARED)
-        buffer_text(text, " It is one value for the whole batch, so it depends on the other tokens in it.");
-    if (verdict->one_request)
-        buffer_format(text, " Only request %s of %zu differs.", diff->requests[pair->request].a_rid,
-                      diff->request_count);
-    if (verdict->one_position)
-        buffer_format(text,
-                      " All requests begin to differ at position %" PRId64 ", whatever their length: an absolute "
-                      "boundary.",
-                      pair->position);
-    if (verdict->ranks_agree)
-        buffer_text(text, " All ranks have the same wrong bits.");
+        buffer_text(text, "It is one value for the whole batch, so it depends on the other tokens in it. ");
 }
 
 static void add_kind(const struct scan *scan, const struct diff_verdict *verdict, struct buffer *text)
@@ -141,15 +129,15 @@ static void add_kind(const struct scan *scan, const struct diff_verdict *verdict
     case DIFF_KIND_STATE:
         buffer_format(text,
                       "Look at the state that %s carries from pass to pass: that it was equal before is not "
-                      "proven. %s",
-                      call->name, call->class->needs);
+                      "proven. ",
+                      call->name);
         break;
     case DIFF_KIND_GLUE:
-        buffer_format(text, "Look at the code of %s behind %s: additions, reshapes, fused kernels between its parts.",
+        buffer_format(text, "Look at the code of %s behind %s: additions, reshapes, fused kernels between its parts. ",
                       call->name, verdict->after == NONE ? "its first input" : scan->diff->calls[verdict->after].name);
         break;
     default:
-        buffer_format(text, "Look at the code between %s and %s, which no hook sees.",
+        buffer_format(text, "Look at the code between %s and %s, which no hook sees. ",
                       name_of(scan, verdict->last_equal), name_of(scan, verdict->first_unequal));
         break;
     }
@@ -171,6 +159,8 @@ void verdict_text_fill(const struct scan *scan)
         if (verdict->call != NONE)
             add_kind(scan, verdict, &text);
         add_shown(scan, verdict, &text);
+        for (; text.length > 0 && text.data[text.length - 1] == ' '; text.length--) /* each sentence ends in one */
+            text.data[text.length - 1] = '\0';
     }
     free(verdict->what);
     verdict->what = buffer_steal(&text);

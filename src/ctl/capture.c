@@ -2,6 +2,7 @@
  * Failures: it cannot be executed (told through a third pipe that exec closes); it runs too long, or something that it
  * started keeps a pipe open: the whole group is killed. */
 #include "ctl/capture.h"
+#include "ctl/now.h"
 #include "ctl/output.h"
 
 #include <errno.h>
@@ -14,13 +15,6 @@
 #include <unistd.h>
 
 enum { PIPE_OUTPUT, PIPE_ERROR, PIPE_FAILED, PIPES };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static void close_ends(int pipes[PIPES][2], int end)
 {

@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "ctl/now.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 struct client {
@@ -22,13 +22,6 @@ struct client {
     uint64_t next_id;
     struct buffer received; /* bytes after the last line that was read */
 };
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
 
 static enum error_code check_peer(int fd, const char *path, struct error *err)
 {
@@ -255,12 +248,6 @@ enum error_code client_connect(const char *path, struct client **ret_client, str
 void client_watch_reader(struct client *client, int fd)
 {
     client->reader_fd = fd;
-}
-
-bool client_reader_is_gone(const struct client *client)
-{
-    struct pollfd reader = {.fd = client->reader_fd};
-    return poll(&reader, 1, 0) > 0;
 }
 
 void client_free(struct client *client)

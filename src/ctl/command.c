@@ -66,15 +66,19 @@ static bool take_option(const struct command *command, const struct command_opti
         *option->flag = true;
         return true;
     }
-    if (*option->value != NULL) {
+    if (option->value != NULL && *option->value != NULL) {
         command_usage_error(command, "--%s is given twice", option->name);
         return false;
     }
-    *option->value = text != NULL ? text + 1 : argv[*index + 1];
-    if (*option->value == NULL) {
+    const char *value = text != NULL ? text + 1 : argv[*index + 1];
+    if (value == NULL) {
         command_usage_error(command, "--%s needs a value after it", option->name);
         return false;
     }
+    if (option->list != NULL)
+        list_add(option->list, value);
+    else
+        *option->value = value;
     *index += text == NULL;
     return true;
 }

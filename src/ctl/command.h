@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/list.h"
 #include "ctl/output.h"
 
 #include <stdbool.h>
@@ -44,7 +45,8 @@ struct command_option {
     const char *name;   /* without dashes; NULL ends the table */
     char letter;        /* of a short form such as -f, or 0 */
     bool *flag;         /* set true when given; or */
-    const char **value; /* the text that follows (--name TEXT, --name=TEXT) */
+    const char **value; /* the text that follows (--name TEXT, --name=TEXT); or */
+    struct list *list;  /* the same each time it is given; the caller frees it, also after a usage error */
 };
 struct command_operands {
     int count;
@@ -53,12 +55,13 @@ struct command_operands {
 };
 
 /* Options may stand before, between and after operands. On an unknown option, a missing or unwanted text, an option
- * given twice or more than `max` operands (max <= 8): prints the usage error and returns false. */
+ * given twice that is no list, or more than `max` operands (max <= 8): prints the usage error and returns false. */
 bool command_parse(const struct command *command, const struct command_option *options, int argc, char **argv, int max,
                    struct command_operands *ret_operands);
 
 extern const struct command command_check;
 extern const struct command command_show;
+extern const struct command command_diff;
 extern const struct command command_doctor;
 extern const struct command command_help;
 extern const struct command command_run;

@@ -3,6 +3,7 @@
 #include "base/list.h"
 #include "base/size.h"
 #include "ctl/command.h"
+#include "ctl/progress.h"
 #include "json/json.h"
 #include "sys/audit_json.h"
 
@@ -18,7 +19,6 @@
 
 enum {
     LABEL_WIDTH = 13,
-    PROGRESS_FILES = 2000, /* fewer are done before anybody looks */
     RANGES_SHOWN = 40,
     IDS_SHOWN = 8,
     MODULES_SHOWN = 8,
@@ -77,16 +77,7 @@ static enum error_code read_expected(const char *path, struct audit_expected *re
 
 static void show_progress(void *context, uint64_t done, uint64_t total)
 {
-    int *shown_percent = context;
-    int percent = (int)(done * 100 / total);
-    if (total <= PROGRESS_FILES || percent == *shown_percent)
-        return;
-    *shown_percent = percent;
-    if (done == total)
-        fprintf(stderr, "\r\033[K");
-    else
-        fprintf(stderr, "\r%" PRIu64 " of %" PRIu64 " files, %d %%", done, total, percent);
-    fflush(stderr);
+    progress_show(context, "files", done, total);
 }
 
 /* ---- the report for people ---- */
@@ -241,12 +232,13 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct audit_expected expected = {0};
     struct audit audit;
     audit_init(&audit);
-    int shown_percent = -1;
+    struct progress progress = {0};
     const struct audit_folder_options how = {.progress = isatty(STDERR_FILENO) ? show_progress : NULL,
-                                             .context = &shown_percent};
+                                             .context = &progress};
     enum error_code code = expect != NULL ? read_expected(expect, &expected, &err) : ERROR_NONE;
     if (code == ERROR_NONE)
         code = audit_folder(operands.item[0], &expected, &how, &audit, &err);
+    progress_end(&progress);
     int status = code != ERROR_NONE ? command_fail(command, &err) : audit.complete ? STATUS_DONE : STATUS_INCOMPLETE;
     if (code == ERROR_NONE && as_json) {
         struct json *object = audit_json_make(&audit, operands.item[0]);

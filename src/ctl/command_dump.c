@@ -12,12 +12,12 @@
 #include "ctl/command.h"
 #include "core/space.h"
 #include "ctl/find.h"
-#include "ctl/interrupt.h"
 #include "ctl/seal.h"
 #include "ctl/show.h"
 #include "ctl/spawn.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +33,8 @@ struct dump {
     uint64_t wait_idle_ms, for_ms, passes; /* limits of 0: none */
     uint64_t tokens;                       /* that the client is going to send; 0: not said */
 };
+
+static volatile sig_atomic_t interrupted; /* while a dump with a limit is waited for */
 
 static bool has_limit(const struct dump *dump)
 {
@@ -137,6 +139,12 @@ static int finish(struct dump *dump, struct output *out)
 
 /* ---- with a limit and no client ---- */
 
+static void note_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
 /* Waits for one event; true when the dump is still on. */
 static bool is_still_on(struct dump *dump, uint64_t *after)
 {
@@ -145,8 +153,7 @@ static bool is_still_on(struct dump *dump, uint64_t *after)
     bool on = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) == NULL &&
               strcmp(show_member(run, "state"), "ended") != 0;
     json_free(run);
-    if (on && interrupt_number() == 0 &&
-        find_events(&dump->find, *after, EVENT_MS, &events, after, &ended, NULL) != ERROR_NONE)
+    if (on && !interrupted && find_events(&dump->find, *after, EVENT_MS, &events, after, &ended, NULL) != ERROR_NONE)
         on = false;
     json_free(events);
     return on;
@@ -154,12 +161,18 @@ static bool is_still_on(struct dump *dump, uint64_t *after)
 
 static int wait_for_limit(struct dump *dump, struct output *out)
 {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = note_interrupt};
     uint64_t after = 0;
-    interrupt_watch(NULL);
-    while (interrupt_number() == 0 && is_still_on(dump, &after))
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaction(signals[i], &action, NULL);
+    while (!interrupted && is_still_on(dump, &after))
         ;
-    bool was_interrupted = interrupt_number() != 0;
-    interrupt_unwatch(); /* a second Ctrl-C while it is sealed ends us; the guard seals all the same */
+    action.sa_handler = SIG_DFL; /* a second Ctrl-C while it is sealed ends us; the guard seals all the same */
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        sigaction(signals[i], &action, NULL);
+    bool was_interrupted = interrupted != 0;
     int status = finish(dump, out);
     return was_interrupted && status == STATUS_DONE ? STATUS_INTERRUPTED : status;
 }
@@ -300,12 +313,12 @@ static int run(const struct command *command, struct output *out, int argc, char
     const char *wait_idle = NULL, *name = NULL, *for_time = NULL, *passes = NULL, *tokens = NULL;
     struct error err = ERROR_INIT;
     struct command_operands operands;
-    const struct command_option options[] = {{"json", 0, &dump.as_json, NULL},
-                                             {"force", 0, &dump.force, NULL},
-                                             {"wait-idle", 0, NULL, &wait_idle},
-                                             {"for", 0, NULL, &for_time},
-                                             {"passes", 0, NULL, &passes},
-                                             {"tokens", 0, NULL, &tokens},
+    const struct command_option options[] = {{.name = "json", .flag = &dump.as_json},
+                                             {.name = "force", .flag = &dump.force},
+                                             {.name = "wait-idle", .value = &wait_idle},
+                                             {.name = "for", .value = &for_time},
+                                             {.name = "passes", .value = &passes},
+                                             {.name = "tokens", .value = &tokens},
                                              {0}};
     if (!command_parse(command, options, argc, argv, 2, &operands) || !read_operands(&dump, &operands, &name) ||
         !read_duration(command, "--wait-idle", wait_idle, 0, &dump.wait_idle_ms) ||

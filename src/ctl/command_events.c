@@ -80,8 +80,10 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct error err = ERROR_INIT;
     struct command_operands operands;
     struct find find = {0};
-    const struct command_option options[] = {
-        {"json", 0, &as_json, NULL}, {"follow", 'f', &follow, NULL}, {"since", 0, NULL, &since}, {0}};
+    const struct command_option options[] = {{.name = "json", .flag = &as_json},
+                                             {.name = "follow", .letter = 'f', .flag = &follow},
+                                             {.name = "since", .value = &since},
+                                             {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     if (since != NULL && duration_parse("--since", since, &since_ms, &err) != ERROR_NONE)

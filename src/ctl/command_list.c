@@ -21,7 +21,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct error err = ERROR_INIT;
     struct command_operands operands;
     struct find_list list = {0};
-    const struct command_option options[] = {{"json", 0, &as_json, NULL}, {0}};
+    const struct command_option options[] = {{.name = "json", .flag = &as_json}, {0}};
     if (!command_parse(command, options, argc, argv, 0, &operands))
         return STATUS_USAGE;
     if (find_all(&list, &err) != ERROR_NONE)

@@ -49,12 +49,10 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
         buffer_clear(&text);
         code = find_logs(find, offset, waits ? WAIT_MS : 0, &text, &next, &ended, err);
         if (code == ERROR_UNREACHABLE && follow) {
-            bool relayed = find->relayed;
-            code = find_again(find, END_PATIENCE_MS, err);
-            if (code == ERROR_NONE) /* where the run is over, what it still printed is in its folder */
-                continue;
-            code = relayed ? code : ERROR_NONE;
-            break;
+            code = ERROR_NONE; /* the run is over, and what it still printed is in its folder */
+            if (find->relayed || find_again(find, END_PATIENCE_MS, NULL) != ERROR_NONE)
+                break;
+            continue;
         }
         if (code == ERROR_INTERRUPTED && output_is_closed(out))
             code = ERROR_NONE;
@@ -81,7 +79,8 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct error err = ERROR_INIT;
     struct command_operands operands;
     struct find find = {0};
-    const struct command_option options[] = {{"follow", 'f', &follow, NULL}, {"json", 0, &as_json, NULL}, {0}};
+    const struct command_option options[] = {
+        {.name = "follow", .letter = 'f', .flag = &follow}, {.name = "json", .flag = &as_json}, {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     enum error_code code = find_run(operands.item[0], &find, &err);

@@ -22,7 +22,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct error err = ERROR_INIT;
     struct command_operands operands;
     struct find_list list = {0};
-    const struct command_option options[] = {{"textfile", 0, NULL, &path}, {0}};
+    const struct command_option options[] = {{.name = "textfile", .value = &path}, {0}};
     if (!command_parse(command, options, argc, argv, 0, &operands))
         return STATUS_USAGE;
     if (path != NULL && !text_ends(path, ".prom"))

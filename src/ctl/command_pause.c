@@ -10,7 +10,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct command_operands operands;
     struct find find = {0};
     struct json *seal = NULL;
-    const struct command_option options[] = {{"json", 0, &as_json, NULL}, {0}};
+    const struct command_option options[] = {{.name = "json", .flag = &as_json}, {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     enum error_code code = find_run(operands.item[0], &find, &err);

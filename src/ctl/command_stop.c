@@ -203,7 +203,7 @@ static int run(const struct command *command, struct output *out, int argc, char
     bool now = false, as_json = false, all = false;
     struct command_operands operands;
     const struct command_option options[] = {
-        {"all", 0, &all, NULL}, {"now", 0, &now, NULL}, {"json", 0, &as_json, NULL}, {0}};
+        {.name = "all", .flag = &all}, {.name = "now", .flag = &now}, {.name = "json", .flag = &as_json}, {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
         return STATUS_USAGE;
     if (all && operands.count > 0)

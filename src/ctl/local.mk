@@ -5,6 +5,7 @@ libctl_a_SOURCES = \
     src/ctl/client.c src/ctl/client.h \
     src/ctl/command.c src/ctl/command.h \
     src/ctl/command_check.c \
+    src/ctl/command_diff.c \
     src/ctl/command_doctor.c \
     src/ctl/command_dump.c \
     src/ctl/command_events.c \
@@ -36,10 +37,11 @@ libctl_a_SOURCES = \
     src/ctl/inspect_file.c \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
-    src/ctl/interrupt.c src/ctl/interrupt.h \
     src/ctl/metrics.c src/ctl/metrics.h \
+    src/ctl/now.c src/ctl/now.h \
     src/ctl/options.c src/ctl/options.h \
     src/ctl/output.c src/ctl/output.h \
+    src/ctl/progress.c src/ctl/progress.h \
     src/ctl/report_text.c src/ctl/report_text.h \
     src/ctl/report_text_strip.c \
     src/ctl/runs_table.c src/ctl/runs_table.h \

@@ -4,6 +4,7 @@
  * there); Ctrl-Z (put back, stop, begin again); a terminal that tells no size (80 x 24); one that goes away (a hang-up
  * signal, or the end of standard input: leave). */
 #include "ctl/screen.h"
+#include "ctl/now.h"
 
 #include "ctl/output.h"
 
@@ -165,13 +166,6 @@ unsigned screen_columns(void)
 {
     take_size();
     return screen.columns;
-}
-
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
 /* Ctrl-Z: the shell gets its terminal back until we go on. */

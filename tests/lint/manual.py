@@ -80,6 +80,17 @@ def check_statuses():
         check("exit statuses", row in real, f"{row} is in the page but not in status.def")
 
 
+def check_diff():
+    """The tables of diff: every proof with its claim, every kind of verdict, every message."""
+    text, source = section("diff"), SOURCE / "src" / "analysis"
+    for name, _, claim in rows(source / "diff_proofs.def"):
+        check("diff", f".It {name} Ta {claim}\n" in text, f"proof {name} with its claim is not in the page")
+    for _, word, *_ in rows(source / "diff_kinds.def"):
+        check("diff", f".It Li {word} Ta " in text, f"kind {word} is not in the page")
+    for name, *_ in rows(source / "diff_messages.def"):
+        check("diff", f".It {name} Ta " in text, f"message {name} is not in the page")
+
+
 def help_of(*arguments):
     return subprocess.run([PROGRAM, "help", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
 
@@ -114,9 +125,10 @@ def check_format():
 check_settings()
 check_rules()
 check_statuses()
+check_diff()
 check_commands()
 check_format()
-for rule in ("settings", "rules", "exit statuses", "commands", "options of commands"):
+for rule in ("settings", "rules", "exit statuses", "diff", "commands", "options of commands"):
     print(f"{rule}: {counts.get(rule, 0)} looked at")
     if counts.get(rule, 0) == 0:
         faults.append(f"{rule}: looked at nothing")

@@ -31,7 +31,7 @@ static void operator(void **state)
     line_has(&diff, REPORT_EVIDENCE, "8 of 8 rows differ; in them 74 of 512 elements, by up to 16 ULP (0.00781)");
     line_has(&diff, REPORT_EVIDENCE, "control: 0 of 123456 elements");
     line_has(&diff, REPORT_EVIDENCE, "looks like: sparse");
-    line_has(&diff, REPORT_CLASS, "token-wise (normalisation); to be batch-invariant: one reduction order");
+    line_has(&diff, REPORT_CLASS, "token-wise (normalisation). To be batch-invariant: one reduction order");
     line_has(&diff, REPORT_NEXT, "run the kernel alone");
     diff_fini(&diff);
 }
@@ -49,7 +49,7 @@ static void patterns(void **state)
     line_has(&diff, REPORT_CLASS, "carries state (attention)");
     diff_fini(&diff);
     diff_world_make("ranks", &diff);
-    line_has(&diff, REPORT_WHERE, "rank 0; all 4 ranks have the same bits");
+    line_has(&diff, REPORT_WHERE, "rank 0; all 4 ranks have the same wrong bits");
     line_has(&diff, REPORT_CLASS, "reduces (matrix product, all-reduce)");
     diff_fini(&diff);
     diff_world_make("gap", &diff);

@@ -361,8 +361,8 @@ static void test_folders_that_are_no_dump(void **state)
     struct fixture *f = *state;
     struct error err = ERROR_INIT;
     const char *paths[] = {f->folder, NULL}, *nowhere[] = {"/nowhere/at/all", NULL};
-    assert_int_equal(side_read(paths, 1, NULL, NULL, &f->side, &err), ERROR_FORMAT);
-    assert_non_null(strstr(err.message, "holds no dump file"));
+    assert_int_equal(side_read(paths, 1, NULL, NULL, &f->side, &err), ERROR_INCOMPLETE);
+    assert_non_null(strstr(err.message, "is no dump: the folder holds no dump file"));
     assert_int_equal(side_read(nowhere, 1, NULL, NULL, &f->side, &err), ERROR_NOT_FOUND);
     assert_null(f->side.passes);
 }
