@@ -250,6 +250,12 @@ void client_watch_reader(struct client *client, int fd)
     client->reader_fd = fd;
 }
 
+bool client_reader_is_gone(const struct client *client)
+{
+    struct pollfd reader = {.fd = client->reader_fd};
+    return poll(&reader, 1, 0) > 0;
+}
+
 void client_free(struct client *client)
 {
     if (client == NULL)

@@ -27,6 +27,7 @@ void client_free(struct client *client); /* also of NULL */
 /* From now on a call also ends, with ERROR_INTERRUPTED, when nobody is left who reads `fd` (a pipe or a terminal, the
  * caller's; -1: none): whoever waits for news to pass on need not wait then. */
 void client_watch_reader(struct client *client, int fd);
+bool client_reader_is_gone(const struct client *client);
 
 /* Sends one request and waits up to `timeout_ms` (-1: for ever) for its answer. `parameters` is taken over in any case;
  * NULL: none. On success the caller owns *ret_result, whatever its type. An error from the peer comes with the code

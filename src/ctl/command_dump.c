@@ -12,12 +12,12 @@
 #include "ctl/command.h"
 #include "core/space.h"
 #include "ctl/find.h"
+#include "ctl/interrupt.h"
 #include "ctl/seal.h"
 #include "ctl/show.h"
 #include "ctl/spawn.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,8 +33,6 @@ struct dump {
     uint64_t wait_idle_ms, for_ms, passes; /* limits of 0: none */
     uint64_t tokens;                       /* that the client is going to send; 0: not said */
 };
-
-static volatile sig_atomic_t interrupted; /* while a dump with a limit is waited for */
 
 static bool has_limit(const struct dump *dump)
 {
@@ -139,12 +137,6 @@ static int finish(struct dump *dump, struct output *out)
 
 /* ---- with a limit and no client ---- */
 
-static void note_interrupt(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
 /* Waits for one event; true when the dump is still on. */
 static bool is_still_on(struct dump *dump, uint64_t *after)
 {
@@ -153,7 +145,8 @@ static bool is_still_on(struct dump *dump, uint64_t *after)
     bool on = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) == NULL &&
               strcmp(show_member(run, "state"), "ended") != 0;
     json_free(run);
-    if (on && !interrupted && find_events(&dump->find, *after, EVENT_MS, &events, after, &ended, NULL) != ERROR_NONE)
+    if (on && interrupt_number() == 0 &&
+        find_events(&dump->find, *after, EVENT_MS, &events, after, &ended, NULL) != ERROR_NONE)
         on = false;
     json_free(events);
     return on;
@@ -161,18 +154,12 @@ static bool is_still_on(struct dump *dump, uint64_t *after)
 
 static int wait_for_limit(struct dump *dump, struct output *out)
 {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = note_interrupt};
     uint64_t after = 0;
-    sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        sigaction(signals[i], &action, NULL);
-    while (!interrupted && is_still_on(dump, &after))
+    interrupt_watch(NULL);
+    while (interrupt_number() == 0 && is_still_on(dump, &after))
         ;
-    action.sa_handler = SIG_DFL; /* a second Ctrl-C while it is sealed ends us; the guard seals all the same */
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-        sigaction(signals[i], &action, NULL);
-    bool was_interrupted = interrupted != 0;
+    bool was_interrupted = interrupt_number() != 0;
+    interrupt_unwatch(); /* a second Ctrl-C while it is sealed ends us; the guard seals all the same */
     int status = finish(dump, out);
     return was_interrupted && status == STATUS_DONE ? STATUS_INTERRUPTED : status;
 }

@@ -49,10 +49,12 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
         buffer_clear(&text);
         code = find_logs(find, offset, waits ? WAIT_MS : 0, &text, &next, &ended, err);
         if (code == ERROR_UNREACHABLE && follow) {
-            code = ERROR_NONE; /* the run is over, and what it still printed is in its folder */
-            if (find->relayed || find_again(find, END_PATIENCE_MS, NULL) != ERROR_NONE)
-                break;
-            continue;
+            bool relayed = find->relayed;
+            code = find_again(find, END_PATIENCE_MS, err);
+            if (code == ERROR_NONE) /* where the run is over, what it still printed is in its folder */
+                continue;
+            code = relayed ? code : ERROR_NONE;
+            break;
         }
         if (code == ERROR_INTERRUPTED && output_is_closed(out))
             code = ERROR_NONE;

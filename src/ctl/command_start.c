@@ -2,12 +2,14 @@
  *
  * Happy path: check the options here, hand arguments, environment and folder to kldumpd, print the name it answers,
  * show the stages until the run is armed. Failures: a bad option, what cannot be handed over (nothing was begun), no
- * daemon, refused by it; it ends meanwhile (the run goes on, and is followed no more); the run ends before it is armed
- * (last lines of the server's output, the message, the run's own exit status). */
+ * daemon, refused by it; a signal before the name is printed (the run is stopped); it ends meanwhile (the run goes on,
+ * and is followed no more); the run ends before it is armed (last lines of the server's output, the message, the run's
+ * own exit status). */
 #include "base/memory.h"
 #include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/follow.h"
+#include "ctl/interrupt.h"
 #include "ctl/options.h"
 #include "ctl/show.h"
 #include "ctl/start_request.h"
@@ -47,7 +49,10 @@ static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t 
     if (code != ERROR_NONE)
         return code;
     code = find_daemon(&client, ret_daemon, err);
-    if (code == ERROR_NONE) {
+    if (code == ERROR_NONE && interrupt_number() != 0) {
+        json_free(parameters);
+        code = error_set(err, ERROR_INTERRUPTED, "interrupted; nothing was begun");
+    } else if (code == ERROR_NONE) {
         code = client_call(client, "start", parameters, START_MS, &answer, err);
         code = code == ERROR_UNREACHABLE || code == ERROR_INTERRUPTED ? daemon_lost(err) : code;
     } else {
@@ -122,6 +127,25 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     return status;
 }
 
+/* Nobody may have seen the name: whoever interrupts a start before that means the run. */
+static void stop_unseen(const struct command *command, const char *daemon, const char *name)
+{
+    struct error err = ERROR_INIT;
+    struct find find = {0};
+    struct json *answer = NULL;
+    enum error_code code = find_at(daemon, name, NULL, &find, &err);
+    if (code == ERROR_NONE)
+        code = find_call(&find, "stop", NULL, CLIENT_PATIENCE_MS, &answer, &err);
+    if (code == ERROR_NONE)
+        error_set(&err, ERROR_INTERRUPTED, "interrupted; run %s had begun, and is being stopped", name);
+    else
+        error_prefix(&err, "interrupted; run %s has begun and goes on ('kldumpctl stop %s' ends it), since", name,
+                     name);
+    command_fail(command, &err);
+    json_free(answer);
+    find_fini(&find);
+}
+
 /* Takes --no-wait out of the options before "--"; returns the new count. */
 static int take_no_wait(int argc, char **argv, bool *no_wait)
 {
@@ -147,14 +171,22 @@ static int run(const struct command *command, struct output *out, int argc, char
     if (check_settings(argc, argv, &err) != ERROR_NONE)
         return command_usage_error(command, "%s", err.message);
     char *daemon = NULL;
-    if (ask_daemon(argc, argv, name, sizeof name, &daemon, &err) != ERROR_NONE) {
-        free(daemon);
-        return command_fail(command, &err);
+    interrupt_watch("kldumpctl start: interrupted; if the run has begun it goes on: 'kldumpctl list' shows it, "
+                    "'kldumpctl stop' ends it\n");
+    enum error_code code = ask_daemon(argc, argv, name, sizeof name, &daemon, &err);
+    if (code == ERROR_NONE && interrupt_number() == 0) {
+        output_safe(out, OUTPUT_PLAIN, name);
+        output_text(out, "\n");
+        output_flush(out, NULL); /* the name is there for 'stop' while this still waits */
+    } else if (code == ERROR_NONE) {
+        stop_unseen(command, daemon, name);
     }
-    output_safe(out, OUTPUT_PLAIN, name);
-    output_text(out, "\n");
-    output_flush(out, NULL); /* the name is there for 'stop' while this still waits */
-    int status = no_wait ? STATUS_DONE : wait_until_armed(command, daemon, name);
+    interrupt_unwatch();
+    int status = code == ERROR_NONE ? STATUS_DONE : command_fail(command, &err);
+    if (interrupt_number() != 0)
+        interrupt_end(interrupt_number());
+    if (code == ERROR_NONE && !no_wait)
+        status = wait_until_armed(command, daemon, name);
     free(daemon);
     return status;
 }
@@ -170,7 +202,8 @@ const struct command command_start = {
             "\n"
             "Prints the run's name, then waits until it is armed. When it does not get there: the\n"
             "last lines of the server, the cause, and the run's exit status. The run goes on when\n"
-            "this command or kldumpd ends; 'kldumpctl stop' ends it.\n"
+            "this command or kldumpd ends; 'kldumpctl stop' ends it. Interrupted before it has\n"
+            "printed the name, it stops the run.\n"
             "\n"
             "  --no-wait             return as soon as the run has its name\n",
     .has_settings = true,

@@ -6,8 +6,9 @@
 #include "ctl/show.h"
 
 #include <string.h>
+#include <time.h>
 
-enum { WAIT_FOREVER_MS = 24 * 3600 * 1000, END_PATIENCE_MS = 15000 };
+enum { WAIT_FOREVER_MS = 24 * 3600 * 1000, END_PATIENCE_MS = 15000, LOST_MAX = 100 };
 
 static bool check_state(const struct command *command, const char *state)
 {
@@ -25,23 +26,31 @@ static bool check_state(const struct command *command, const char *state)
     return false;
 }
 
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* Waits once; *ret_run is the run as of then. ERROR_TIMEOUT: the time is over. */
 static enum error_code wait_once(struct find *find, const char *state, uint64_t timeout_ms, struct json **ret_run,
                                  struct error *err)
 {
-    struct json *result = NULL, *parameters = json_object();
+    struct json *result = NULL;
     const struct json *found = NULL;
-    if (find->client == NULL) {
-        json_free(parameters);
-        return find_status(find, ret_run, err);
-    }
-    json_set_string(parameters, "for", state);
-    json_set_u64(parameters, "timeout_ms", timeout_ms);
-    enum error_code code = find_call(find, "wait", parameters, (int64_t)timeout_ms + CLIENT_PATIENCE_MS, &result, err);
-    if (code == ERROR_UNREACHABLE) {
-        /* the guard is gone: what it left says how the run ended */
-        code = find_again(find, END_PATIENCE_MS, err);
-        return code == ERROR_NONE ? find_status(find, ret_run, err) : code;
+    uint64_t end_ms = now_ms() + timeout_ms;
+    enum error_code code = ERROR_UNREACHABLE;
+    for (int lost = 0; code == ERROR_UNREACHABLE && lost <= LOST_MAX; lost++) {
+        uint64_t left_ms = end_ms > now_ms() ? end_ms - now_ms() : 0;
+        if (lost > 0 && find_again(find, END_PATIENCE_MS, err) != ERROR_NONE)
+            return err->code;
+        if (find->client == NULL) /* the guard is gone: what it left says how the run ended */
+            return find_status(find, ret_run, err);
+        struct json *parameters = json_object();
+        json_set_string(parameters, "for", state);
+        json_set_u64(parameters, "timeout_ms", left_ms);
+        code = find_call(find, "wait", parameters, (int64_t)left_ms + CLIENT_PATIENCE_MS, &result, err);
     }
     if (code == ERROR_NONE)
         code = json_get_object(result, "run", &found, err);

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { RETRY_MS = 50 };
+
 bool find_is_live(const struct json *run)
 {
     return strcmp(show_member(run, "state"), "ended") != 0;
@@ -326,20 +328,42 @@ enum error_code find_call(struct find *find, const char *method, struct json *pa
         json_set_u64(parameters, "uid", find->uid);
     client_watch_reader(find->client, find->for_reader ? STDOUT_FILENO : -1);
     enum error_code code = client_call(find->client, method, parameters, timeout_ms, ret_result, err);
-    if (code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL)
+    if (code == ERROR_INTERRUPTED && find->relayed && !client_reader_is_gone(find->client))
+        code = error_set(err, ERROR_UNREACHABLE, "kldumpd is ending");
+    bool names_it = err != NULL && text_starts(err->message, "run ");
+    if ((code == ERROR_TIMEOUT || code == ERROR_UNREACHABLE || code == ERROR_PROTOCOL) && !names_it)
         error_prefix(err, "run %s", find->name);
     return code;
+}
+
+/* Our own run needs no kldumpd: its guard's socket is in its folder. */
+static enum error_code find_again_relayed(struct find *find, int64_t patience_ms, struct error *err)
+{
+    struct find found = {0};
+    char *runtime = memory_copy_n(find->daemon, (size_t)(strrchr(find->daemon, '/') - find->daemon));
+    bool ours = !find->has_owner || find->uid == geteuid();
+    enum error_code code = client_connect(find->daemon, &find->client, err);
+    if (code != ERROR_NONE && ours && find_folder_open(runtime, find->name, &found, NULL) == ERROR_NONE) {
+        found.for_reader = find->for_reader;
+        find_fini(find);
+        *find = found;
+        code = ERROR_NONE;
+    }
+    free(runtime);
+    for (int64_t waited = 0; code != ERROR_NONE && waited < patience_ms; waited += RETRY_MS) {
+        find_folder_sleep_ms(RETRY_MS);
+        code = client_connect(find->daemon, &find->client, err);
+    }
+    return code == ERROR_NO_RUN ? error_set(err, ERROR_UNREACHABLE, "kldumpd has gone; the run goes on without it")
+                                : code;
 }
 
 enum error_code find_again(struct find *find, int64_t patience_ms, struct error *err)
 {
     client_free(find->client);
     find->client = NULL;
-    if (find->relayed) {
-        enum error_code code = client_connect(find->daemon, &find->client, err);
-        return code == ERROR_NO_RUN ? error_set(err, ERROR_UNREACHABLE, "kldumpd has gone; the run goes on without it")
-                                    : code;
-    }
+    if (find->relayed)
+        return find_again_relayed(find, patience_ms, err);
     json_free(find->record);
     find->record = NULL;
     return find_folder_reach(find, patience_ms, err);

@@ -33,7 +33,8 @@ enum error_code find_call(struct find *find, const char *method, struct json *pa
                           struct json **ret_result, struct error *err);
 
 /* After ERROR_UNREACHABLE: waits up to `patience_ms` for the end of the run and turns *find into a dead one (or a live
- * one, should its guard answer again). Relayed: connects to the same kldumpd again. */
+ * one, should its guard answer again). Relayed: connects to the same kldumpd again; where that has gone, to the guard
+ * of a run of ours, else waits up to `patience_ms` for the next kldumpd. */
 enum error_code find_again(struct find *find, int64_t patience_ms, struct error *err);
 
 /* The run object of status; of a dead run the last one, with state "ended" in any case (outcome "guard-lost" when the

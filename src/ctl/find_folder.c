@@ -16,7 +16,7 @@
 
 enum { RECORD_MAX = 32 * 1024 * 1024, RETRY_MS = 50, GONE_MS = 10, STARTING_MS = 3000 };
 
-static void sleep_ms(long ms)
+void find_folder_sleep_ms(long ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&t, NULL);
@@ -139,7 +139,7 @@ void find_folder_wait_gone(const struct find *find, int64_t patience_ms)
 {
     for (int64_t waited = 0; find->folder != NULL && waited < patience_ms && lock_is_held(find->folder);
          waited += GONE_MS)
-        sleep_ms(GONE_MS);
+        find_folder_sleep_ms(GONE_MS);
 }
 
 /* Fills client or record of *find, whose folder is there. */
@@ -166,7 +166,7 @@ enum error_code find_folder_reach(struct find *find, int64_t patience_ms, struct
                              find->name, path);
             break;
         }
-        sleep_ms(RETRY_MS);
+        find_folder_sleep_ms(RETRY_MS);
     }
     free(path);
     return code;

@@ -20,6 +20,9 @@ enum error_code find_folder_reach(struct find *find, int64_t patience_ms, struct
  * `patience_ms`. Nothing for a run whose folder is not known. */
 void find_folder_wait_gone(const struct find *find, int64_t patience_ms);
 
+/* Where there is no event to be waited for. */
+void find_folder_sleep_ms(long ms);
+
 /* What can be told of a run whose guard lives but does not answer: its record, the state "unknown", and why. The caller
  * owns it. */
 struct json *find_folder_unknown(const char *runtime, const char *name, const struct error *why);

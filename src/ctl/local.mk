@@ -37,6 +37,7 @@ libctl_a_SOURCES = \
     src/ctl/inspect_file.c \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
+    src/ctl/interrupt.c src/ctl/interrupt.h \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/now.c src/ctl/now.h \
     src/ctl/options.c src/ctl/options.h \

@@ -91,7 +91,7 @@ static void ask(struct watch *watch)
     struct error *err = &watch->why;
     enum error_code code = watch->lost ? ERROR_UNREACHABLE : ask_once(watch, &run, err);
     if (code == ERROR_UNREACHABLE) {
-        code = find_again(watch->find, END_PATIENCE_MS, err);
+        code = find_again(watch->find, watch->find->relayed ? 0 : END_PATIENCE_MS, err);
         if (code == ERROR_NONE)
             code = ask_once(watch, &run, err);
     }

@@ -4,6 +4,9 @@
  * Nobody listens, another user's program, no hello in time, a broken line, the guard's end: told once with `ended`, and
  * the peer frees itself. `asked` says whether the request can have had an effect.
  *
+ * A socket on a filesystem of its user's: connected to elsewhere (daemon_connect.h). Too many of that user's are waited
+ * for: as if nobody listened, with the reason.
+ *
  * daemon_peer_close at any time: both handles are closed, the last close callback frees. A connect or write under way
  * is cancelled by that; its callback comes before and finds `closing`. */
 #include "loop/daemon_peer.h"
@@ -11,6 +14,7 @@
 #include "base/memory.h"
 #include "json/json.h"
 #include "loop/control.h"
+#include "loop/daemon_connect.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +30,8 @@ struct daemon_peer {
     uv_pipe_t pipe;
     uv_timer_t timer;
     uv_connect_t connect;
+    struct daemon_connect *elsewhere; /* NULL: not, or no more */
+    struct error problem;             /* it is not connected to at all */
     uv_write_t write;
     unsigned handles;
     bool closing, asked, greeted, answered;
@@ -76,6 +82,9 @@ void daemon_peer_close(struct daemon_peer *peer)
     if (peer->closing)
         return;
     peer->closing = true;
+    if (peer->elsewhere != NULL)
+        daemon_connect_cancel(peer->elsewhere);
+    peer->elsewhere = NULL;
     uv_close((uv_handle_t *)&peer->pipe, on_closed);
     uv_close((uv_handle_t *)&peer->timer, on_closed);
 }
@@ -99,8 +108,9 @@ static void end_system(struct daemon_peer *peer, int failure, const char *what)
 static void on_timer(uv_timer_t *timer)
 {
     struct daemon_peer *peer = timer->data;
-    struct error err = ERROR_INIT;
-    error_set(&err, ERROR_TIMEOUT, "it does not answer");
+    struct error err = peer->problem;
+    if (err.code == ERROR_NONE)
+        error_set(&err, ERROR_TIMEOUT, "it does not answer");
     end(peer, &err);
 }
 
@@ -265,6 +275,37 @@ static void on_connected(uv_connect_t *request, int failure)
         end_system(peer, failure, "its socket");
 }
 
+static void on_connected_elsewhere(int fd, int failure, void *user)
+{
+    struct daemon_peer *peer = user;
+    peer->elsewhere = NULL;
+    failure = -failure;
+    if (fd >= 0)
+        failure = uv_pipe_open(&peer->pipe, fd);
+    if (fd >= 0 && failure != 0)
+        close(fd);
+    on_connected(&peer->connect, failure);
+}
+
+/* The news come later, also when nothing can be begun. */
+static void connect_to(struct daemon_peer *peer, uv_loop_t *loop, const struct daemon_peer_target *target,
+                       uint64_t hello_ms)
+{
+    char path[40];
+    uv_timer_start(&peer->timer, on_timer, hello_ms, 0);
+    if (!target->foreign) {
+        /* of the descriptor, not the path: no link is followed, no length is a limit */
+        snprintf(path, sizeof path, "/proc/self/fd/%d", target->socket_fd);
+        uv_pipe_connect(&peer->connect, &peer->pipe, path, on_connected);
+        return;
+    }
+    if (daemon_connect_new(loop, target->socket_fd, target->uid, on_connected_elsewhere, peer, &peer->elsewhere,
+                           &peer->problem) == ERROR_NONE)
+        return;
+    peer->problem.code = ERROR_UNREACHABLE;
+    uv_timer_start(&peer->timer, on_timer, 0, 0);
+}
+
 /* One line; takes `parameters` over. */
 static void add_request(struct daemon_peer *peer, uint64_t id, const char *method, struct json *parameters)
 {
@@ -284,7 +325,6 @@ struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const struct daemon_peer_ta
 {
     struct daemon_peer *peer = memory_new(sizeof *peer);
     struct json *hello = json_object();
-    char path[40];
     json_set_u64(hello, "version", CONTROL_VERSION);
     if (target->by != NULL)
         json_set_string(hello, "by", target->by);
@@ -306,9 +346,6 @@ struct daemon_peer *daemon_peer_new(uv_loop_t *loop, const struct daemon_peer_ta
     uv_pipe_init(loop, &peer->pipe, 0);
     uv_timer_init(loop, &peer->timer);
     peer->pipe.data = peer->timer.data = peer->connect.data = peer;
-    /* of the descriptor, not the path: no link is followed, no length is a limit */
-    snprintf(path, sizeof path, "/proc/self/fd/%d", target->socket_fd);
-    uv_pipe_connect(&peer->connect, &peer->pipe, path, on_connected);
-    uv_timer_start(&peer->timer, on_timer, hello_ms, 0);
+    connect_to(peer, loop, target, hello_ms);
     return peer;
 }

@@ -29,6 +29,7 @@ struct daemon_peer_target {
     int socket_fd;  /* of its control socket, O_PATH; looked at only during the call */
     uid_t uid;      /* the kernel must say that this user listens there */
     pid_t pid;      /* and this process; 0: any of his */
+    bool foreign;   /* the socket may lie on a filesystem of his, which may be dead */
     const char *by; /* for hello: on whose behalf; NULL: on our own */
 };
 

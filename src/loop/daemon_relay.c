@@ -254,7 +254,7 @@ static void attempt(struct daemon_relay *relay)
         return;
     }
     enum control_method method = relay->request->method;
-    struct daemon_peer_target target = {.uid = relay->run.uid, .by = by};
+    struct daemon_peer_target target = {.uid = relay->run.uid, .by = by, .foreign = relay->run.registered};
     struct error err = ERROR_INIT;
     enum error_code code = daemon_find_socket(relay->daemon, &relay->run, &target.socket_fd, &target.pid, &err);
     if (code != ERROR_NONE) {

@@ -13,6 +13,7 @@ libloop_a_SOURCES = \
     src/loop/daemon_access.c \
     src/loop/daemon_backstop.c \
     src/loop/daemon_backstop_disk.c src/loop/daemon_backstop_disk.h \
+    src/loop/daemon_connect.c src/loop/daemon_connect.h \
     src/loop/daemon_dead.c \
     src/loop/daemon_find.c \
     src/loop/daemon_names.c \

@@ -200,8 +200,9 @@ enum error_code file_make_private_folder(const char *path, struct error *err)
     }
     close(fd);
     if (status.st_uid != geteuid())
-        return error_set(err, ERROR_FORBIDDEN, "%s belongs to uid %u, not to %u; remove it or set XDG_RUNTIME_DIR",
-                         path, (unsigned)status.st_uid, (unsigned)geteuid());
+        return error_set(err, ERROR_FORBIDDEN,
+                         "%s belongs to uid %u, not to %u; choose another with KLDUMP_RUNTIME_DIR", path,
+                         (unsigned)status.st_uid, (unsigned)geteuid());
     if (status.st_mode & 077)
         return error_set(err, ERROR_FORBIDDEN, "%s is open to others (mode %03o, expected 700); remove it", path,
                          (unsigned)status.st_mode & 0777);

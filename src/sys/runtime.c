@@ -101,6 +101,10 @@ static enum error_code runtime_check(enum runtime_use use, const char *path, con
     struct stat status;
     if (use == RUNTIME_LOOK && lstat(path, &status) < 0 && errno == ENOENT)
         return error_set(err, ERROR_NOT_FOUND, "there is no runtime folder %s: no run has been started", path);
+    if (use == RUNTIME_LOOK && lstat(path, &status) < 0)
+        return error_set(err, errno == EACCES ? ERROR_FORBIDDEN : ERROR_SYSTEM,
+                         "cannot look at the runtime folder %s (from %s): %s; choose another with KLDUMP_RUNTIME_DIR",
+                         path, from, strerror(errno));
     enum error_code code = file_make_private_folder(path, err);
     if (code != ERROR_NONE || use == RUNTIME_LOOK)
         return code;

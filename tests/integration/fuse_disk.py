@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A filesystem of this test's own that does what disks do when they go wrong: fuse_disk.py MOUNTPOINT FAULTS
+"""A filesystem of this test's own that does what disks do when they go wrong: fuse_disk.py MOUNTPOINT FAULTS [OPTION...]
 
 It keeps its files in memory and speaks the kernel's protocol itself (linux/fuse.h, 7.31), so it needs nothing but root and
 /dev/fuse. FAULTS is a folder; a file in it switches a fault on, at any time:
   hang    no request is answered until the file is removed
   zero    statfs tells 0 blocks
   errno   (its content, a number) every create and write fails with it
+OPTION is one of mount(8), such as default_permissions: the kernel looks at the mode of a file, which it asks for.
 When this program is killed, everything that waits for it returns with an error.
 """
 import ctypes
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 
 MAX_WRITE, BLOCK, BLOCKS, ROOT = 128 * 1024, 4096, 16 << 18, 1
-LOOKUP, FORGET, GETATTR, SETATTR, MKDIR, UNLINK, RMDIR, RENAME, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 9, 10, 11, 12, 14, 15, 16, 17, 18
+LOOKUP, FORGET, GETATTR, SETATTR, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, OPEN, READ, WRITE, STATFS, RELEASE = 1, 2, 3, 4, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, RENAME2 = 25, 26, 27, 28, 29, 35, 36, 38, 42, 45
 SILENT = (FORGET, INTERRUPT, BATCH_FORGET)
 SET_MODE, SET_SIZE, BIG_WRITES = 1, 8, 1 << 5
@@ -85,6 +86,10 @@ class Disk:
         self.may_write()
         return self.entry(self.add(node, body[8:-1], stat.S_IFDIR | struct.unpack_from("<I", body)[0] & 0o7777))
 
+    def mknod(self, node, body):
+        self.may_write()
+        return self.entry(self.add(node, body[16:-1], struct.unpack_from("<I", body)[0]))
+
     def create(self, node, body):
         self.may_write()
         number = self.add(node, body[16:-1], stat.S_IFREG | struct.unpack_from("<I", body, 4)[0] & 0o7777)
@@ -149,7 +154,7 @@ class Disk:
         return b""
 
     def answer(self, operation, node, body):
-        table = {LOOKUP: self.lookup, GETATTR: self.getattr, SETATTR: self.setattr, MKDIR: self.mkdir, UNLINK: self.unlink, RMDIR: self.rmdir,
+        table = {LOOKUP: self.lookup, GETATTR: self.getattr, SETATTR: self.setattr, MKDIR: self.mkdir, MKNOD: self.mknod, UNLINK: self.unlink, RMDIR: self.rmdir,
                  RENAME: self.rename, OPEN: self.open, READ: self.read, WRITE: self.write, STATFS: self.statfs, RELEASE: self.nothing,
                  FLUSH: self.nothing, INIT: self.init, OPENDIR: self.open, READDIR: self.readdir, RELEASEDIR: self.nothing,
                  CREATE: self.create, DESTROY: self.nothing, RENAME2: self.rename2}
@@ -187,7 +192,7 @@ def main():
     mountpoint, faults = sys.argv[1], Path(sys.argv[2])
     device = os.open("/dev/fuse", os.O_RDWR)
     libc = ctypes.CDLL(None, use_errno=True)
-    options = f"fd={device},rootmode=40755,user_id={os.getuid()},group_id={os.getgid()},allow_other"
+    options = f"fd={device},rootmode=40755,user_id={os.getuid()},group_id={os.getgid()}," + ",".join(["allow_other", *sys.argv[3:]])
     if libc.mount(b"kldump-test", os.fsencode(mountpoint), b"fuse", 0, options.encode()) != 0:
         sys.exit(f"fuse_disk: mount: {os.strerror(ctypes.get_errno())}")
     serve(device, Disk(faults))

@@ -307,12 +307,12 @@ class Place:
         self.mounts.append(disk)
         return disk
 
-    def fuse_disk(self):
+    def fuse_disk(self, *options):
         """A disk that goes wrong when it is told to, and the folder in which it is told (fuse_disk.py)."""
         disk, faults = self.folder / "fuse", self.folder / "faults"
         disk.mkdir()
         faults.mkdir()
-        self.start([PYTHON, "-B", HERE / "fuse_disk.py", disk, faults])
+        self.start([PYTHON, "-B", HERE / "fuse_disk.py", disk, faults, *options])
         self.mounts.append(disk)
         wait_for(disk.is_mount, 10, "the FUSE disk")
         return disk, faults

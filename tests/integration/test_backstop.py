@@ -13,6 +13,7 @@ import pytest
 
 import guarded
 from guarded import BUILD, PYTHON, wait_for
+from kldump_programs import Control
 
 HERE = Path(__file__).parent
 MIB = 1 << 20
@@ -172,6 +173,50 @@ def test_a_users_filesystem_that_fails_harms_nobody_else(box, fault):
         path.unlink()
     if fault == "hang":
         box.line_with("answers again")
+
+
+GUARD_WITH_SOCKET = '''
+import json, os, socket, sys
+register, name, path = sys.argv[1:]
+control = socket.socket(socket.AF_UNIX)
+control.bind(path)
+control.listen(64)
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect(register)
+socket.send_fds(link, [json.dumps({"version": 1, "name": name, "run": {"state": "armed"}}).encode()],
+                [os.open(".", os.O_PATH | os.O_DIRECTORY), os.open(path, os.O_PATH)])
+print(json.loads(link.recv(65536)), flush=True)
+while True:
+    client = control.accept()[0]
+    for line in client.makefile():
+        client.sendall(json.dumps({"jsonrpc": "2.0", "id": json.loads(line)["id"], "result": {"run": {"name": name}}}).encode() + bytes([10]))
+'''
+
+
+def test_a_guards_socket_on_a_filesystem_that_hangs_keeps_nobody_waiting(box):
+    """connect(2) asks the filesystem for permission. So many attempts wait for it, and no more."""
+    fuse, faults = box.place.fuse_disk("default_permissions")
+    box.set_rules("")
+    box.start()
+    box.guards["odd"] = subprocess.Popen([PYTHON, "-c", GUARD_WITH_SOCKET, box.place.runtime / "register", "odd", fuse / "s"],
+                                         stdout=subprocess.PIPE, text=True, cwd=box.place.folder)
+    assert box.guards["odd"].stdout.readline() == "{'ok': True}\n"
+    with Control(box.place.runtime / "control") as control, Control(box.place.runtime / "control") as other:
+        for _ in range(20):  # one after the other: the socket is asked each time
+            assert control.call("status", run="odd")["run"]["name"] == "odd"
+        (faults / "hang").touch()
+        for _ in range(12):
+            control.send("status", run="odd")
+        begin = time.monotonic()
+        assert {run["name"] for run in other.call("list")["runs"]} == {"odd"}
+        assert time.monotonic() - begin < 2
+        threads = len(os.listdir(f"/proc/{box.daemon.pid}/task"))
+        messages = [control.receive()["error"]["message"] for _ in range(12)]  # after 10 s
+        assert sum("8 descriptors or sockets that user 0 has passed" in message for message in messages) == 4, messages
+        assert len(os.listdir(f"/proc/{box.daemon.pid}/task")) <= threads
+        (faults / "hang").unlink()
+        wait_for(lambda: len(os.listdir(f"/proc/{box.daemon.pid}/task")) <= threads - 8, 10, "the end of the threads")
+        assert control.call("status", run="odd")["run"]["name"] == "odd"
 
 
 def test_a_run_that_kldumpd_started_is_ended_whole_and_its_status_says_why(box, standin):

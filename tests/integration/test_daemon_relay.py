@@ -425,6 +425,43 @@ def test_a_run_that_says_too_much_does_not_push_the_others_out_of_the_list(place
     assert len(answer["runs"]) == 20 and "left_out" not in answer
 
 
+# ---- a start that is interrupted ----
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_is_interrupted_before_its_name_is_there_stops_the_run(place, number):
+    guard = place.program.parent / "kldump-run"
+    guard.rename(guard.with_name("guard.py"))
+    os.mkfifo(place.folder / "go")
+    guard.write_text(f"#!/bin/sh\ntouch {place.folder}/begun\nread line <{place.folder}/go\nexec {guard.with_name('guard.py')} \"$@\"\n")
+    guard.chmod(0o755)
+    orders = json.dumps({"name": "a", "say": json.dumps({"run": "a"}), "answers": {"stop": "end"}})
+    started = subprocess.Popen([BUILD / "kldumpctl", "start", "--name", "a", "--", orders], env=place.environment, cwd=place.folder,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for((place.folder / "begun").exists, what="the guard's beginning")
+    started.send_signal(number)
+    (place.folder / "go").write_text("on\n")
+    out, err = started.communicate(timeout=20)
+    place.guards += [event["pid"] for event in place.seen("a", "start")]
+    assert (started.returncode, out) == (-number, "")
+    assert err == "kldumpctl start: interrupted; run a had begun, and is being stopped\n"
+    assert [event["method"] for event in place.seen("a", "request")][-1] == "stop"
+    wait_for(lambda: not process_is_alive(place.pid("a")), what="the end of the run")
+
+
+def test_a_second_signal_ends_the_start_and_says_how_to_see_the_run(place):
+    place.daemon.send_signal(signal.SIGSTOP)
+    started = subprocess.Popen([BUILD / "kldumpctl", "start", "--name", "a", "--", "{}"], env=place.environment, cwd=place.folder,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    status = Path(f"/proc/{started.pid}/status")
+    wait_for(lambda: int(next(line for line in status.read_text().splitlines() if line.startswith("SigCgt")).split()[1], 16) & 2, what="a handler")
+    started.send_signal(signal.SIGINT)
+    wait_for(lambda: "ShdPnd:\t0000000000000000" in status.read_text(), what="the first one taken")
+    started.send_signal(signal.SIGTERM)
+    out, err = started.communicate(timeout=20)
+    place.daemon.send_signal(signal.SIGCONT)
+    assert (started.returncode, out) == (143, "") and "'kldumpctl list' shows it" in err and err.count("\n") == 1
+
+
 # ---- the daemon itself ----
 
 def test_a_second_daemon_ends_and_harms_nothing(place, control):

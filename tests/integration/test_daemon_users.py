@@ -205,3 +205,29 @@ def test_a_run_of_roots_is_started_as_before(place):
     with pytest.raises(ControlError) as caught, Control(place.runtime / "control") as control:
         control.call("start", arguments=["--name", "y", "--", "true"], environment=[], directory="/", umask=0o1000)
     assert caught.value.name == "bad-value" and "umask" in caught.value.message
+
+
+def test_who_waits_for_a_run_goes_on_when_kldumpd_ends(place):
+    """The owner's command asks the guard then; somebody else's, who may not, the next kldumpd."""
+    alice = place.person(47201)
+    alice.start("w")
+    words = [place.programs / "kldumpctl", "wait", "w", "--for", "ended"]
+    waits = [alice.popen(*words), place.person(47202).popen(*words)]
+    followed = alice.popen(place.programs / "kldumpctl", "logs", "w", "-f")
+    guard = place.run("w")["guard_pid"]
+
+    def connections():
+        lines = Path("/proc/net/unix").read_text().splitlines()
+        return sum(line.endswith(f"{place.runtime}/control") for line in lines)
+
+    wait_for(lambda: connections() >= 4, what="all of them wait")  # one that listens, three that are connected
+    place.kill_daemon(signal.SIGTERM)
+    wait_for(lambda: any(line.endswith(f"{place.runtime}/runs/w/control") for line in Path("/proc/net/unix").read_text().splitlines()
+                         if " 03 " in line), what="one that asks the guard")
+    place.start_daemon()
+    assert all(process.poll() is None for process in [*waits, followed]) and process_is_alive(guard)
+    alice.ctl("stop", "w")
+    for process in waits:
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0 and "stopped" in out, (process.returncode, out, err)
+    assert followed.communicate(timeout=20)[0].count("Uvicorn running") == 1 and followed.returncode == 0

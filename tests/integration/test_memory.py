@@ -1,14 +1,16 @@
-"""What one user can make root's kldumpd hold in memory, whatever he sends. Root only."""
+"""What one user can make root's kldumpd hold in memory, whatever he sends, and what it is to the others when he fills the tmpfs
+of its runtime folder. Root only."""
 import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from kldump_programs import PATIENCE_S, ControlError, wait_for
+from kldump_programs import PATIENCE_S, Control, wait_for
 from many_users import SharedPlace, resident_kib
 from test_access import being
 from test_socket import FRAME_MAX, HELLO, Raw, request
@@ -159,6 +161,54 @@ def test_a_record_that_is_full_of_values_is_shown_as_far_as_it_is_sensible(place
     run = listed([0] * 20000)  # not even read
     assert run["state"] == "unknown" and "more than 16384 values" in run["message"]
     place.holds_at_most(0)
+
+
+FILL = """
+import sys
+with open(sys.argv[1], "ab", buffering=0) as file:
+    try:
+        while file.write(bytes(4096)):
+            pass
+    except OSError as error:
+        print(error.strerror, flush=True)
+"""
+
+
+@pytest.fixture
+def small_place():
+    """With its runtime folder on a tmpfs of its own."""
+    with SharedPlace() as place:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M,mode=0755", "kldump-test", place.runtime], check=True)
+        try:
+            place.start_daemon()
+            yield place
+        finally:
+            place.end_runs()
+            subprocess.run(["umount", "-l", place.runtime], check=True)
+
+
+def test_a_user_who_fills_the_runtime_folder_ends_no_run_and_no_daemon(small_place):
+    """He can: the folder of his run is his. The others' runs go on, begin, are controlled and told."""
+    place = small_place
+    user, other = place.person(48701), place.person(48702)
+    user.start("a")
+    other.start("b")
+    junk = place.runtime / "runs/a/junk"
+    assert user.popen("/usr/bin/python3", "-c", FILL, junk).communicate(timeout=PATIENCE_S)[0] == "No space left on device\n"
+    with being(other), Control(place.runtime / "control") as control:
+        assert control.call("dump", run="b", experiment="e")["experiment"] == "e"
+        assert control.call("status", run="b")["run"]["state"] == "dumping"
+        control.call("pause", run="b")
+    other.start("c")  # what is written of it is kept in mind
+    assert place.run("c")["state"] == "armed"
+    other.ctl("stop", "b", "--now")
+    states = {run["name"]: (run["state"], run["outcome"]) for run in map(json.loads, other.ctl("list", "--json").stdout.splitlines())
+              if "name" in run}
+    assert states == {"a": ("armed", None), "b": ("ended", "stopped"), "c": ("armed", None)}
+    assert place.daemon.poll() is None
+    junk.unlink()
+    other.ctl("list")
+    assert json.loads((place.runtime / "owned/c.json").read_text())["uid"] == other.uid  # written at the first chance
 
 
 def make_ended_runs(place, count):

@@ -30,6 +30,18 @@ tests_unit_test_alignment_SOURCES = tests/unit/test_alignment.c
 tests_unit_test_alignment_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_alignment_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_alignment_real
+TESTS += tests/unit/test_alignment_real
+tests_unit_test_alignment_real_SOURCES = tests/unit/test_alignment_real.c
+tests_unit_test_alignment_real_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_alignment_real_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libjson.a libcore.a libbase.a \
+    $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+EXTRA_DIST += \
+    tests/data/real/fault-rms-f32-0.5.23.tar.gz tests/data/real/gpu-attn-bf16-0.5.16.tar.gz \
+    tests/data/real/gpu-equal-bf16-0.5.16.tar.gz tests/data/real/gpu-graph-bf16-0.5.16.tar.gz \
+    tests/data/real/invariant-f32-0.5.23.tar.gz tests/data/real/llama-bf16-0.5.23.tar.gz \
+    tests/data/real/llama-f32-0.5.20.tar.gz tests/data/real/llama-f32-0.5.23.tar.gz
+
 # kldumpctl diff as a program's caller sees it
 check_PROGRAMS += tests/unit/diff_folders
 tests_unit_diff_folders_SOURCES = tests/unit/diff_folders.c

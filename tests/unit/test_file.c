@@ -304,6 +304,10 @@ static void test_runtime(void **state)
     setenv("KLDUMP_RUNTIME_DIR", long_path, 1);
     assert_int_equal(runtime_directory(RUNTIME_MAKE, &path, &err), ERROR_BAD_VALUE);
     assert_non_null(strstr(err.message, "119 characters"));
+    setenv("KLDUMP_RUNTIME_DIR", "/dev/null/x", 1);
+    assert_int_equal(runtime_directory(RUNTIME_LOOK, &path, &err), ERROR_SYSTEM);
+    assert_string_equal(err.message, "cannot look at the runtime folder /dev/null/x (from KLDUMP_RUNTIME_DIR): Not a "
+                                     "directory; choose another with KLDUMP_RUNTIME_DIR");
     unsetenv("KLDUMP_RUNTIME_DIR");
     free(wanted);
     free(runs);

@@ -106,6 +106,34 @@ static void test_attention(void **state)
     assert_memory_equal(row, ((float[]){1, -2, 1, -2}), sizeof row);
 }
 
+/* Halves of a head are the two sides of a plane; each pair turns by its own angle. */
+static void test_rotation(void **state)
+{
+    (void)state;
+    const float row[8] = {1, 0, 0, 2, 3, 1, 4, 0};
+    float angles[4], turned[8];
+    operators_angles(3, 4, angles);
+    operators_rotate(TORCH_FILE_FLOAT32, row, angles, 2, 4, turned);
+    for (size_t head = 0; head < 2; head++)
+        for (size_t i = 0; i < 2; i++) {
+            const float *from = row + 4 * head, *to = turned + 4 * head;
+            double angle = 3 * pow(10000, -(double)i / 2), a = (double)from[i], b = (double)from[i + 2];
+            assert_true(fabs((double)to[i] - (a * cos(angle) - b * sin(angle))) < 1e-6);
+            assert_true(fabs((double)to[i + 2] - (b * cos(angle) + a * sin(angle))) < 1e-6);
+        }
+}
+
+static void test_norm_and_gate(void **state)
+{
+    (void)state;
+    const float row[] = {3, 4}, weights[] = {1, 2};
+    float normed[2], gated[2];
+    operators_norm(TORCH_FILE_FLOAT32, row, weights, 0, 2, normed);
+    assert_true(fabs((double)normed[0] - 3 / sqrt(12.5)) < 1e-6 && fabs((double)normed[1] - 8 / sqrt(12.5)) < 1e-6);
+    operators_gate(TORCH_FILE_FLOAT32, row, weights, 2, gated);
+    assert_true(fabs((double)gated[1] - 8 / (1 + exp(-4))) < 1e-5);
+}
+
 static void test_log_softmax(void **state)
 {
     (void)state;
@@ -117,8 +145,9 @@ static void test_log_softmax(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_half), cmocka_unit_test(test_every_bfloat16), cmocka_unit_test(test_a_product),
-        cmocka_unit_test(test_attention),  cmocka_unit_test(test_log_softmax),
+        cmocka_unit_test(test_every_half),    cmocka_unit_test(test_every_bfloat16), cmocka_unit_test(test_a_product),
+        cmocka_unit_test(test_attention),     cmocka_unit_test(test_log_softmax),    cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_norm_and_gate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
