@@ -108,6 +108,8 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     struct find find = {0};
     struct json *run = NULL;
     enum error_code code = find_at(daemon, name, NULL, &find, &err);
+    if (code == ERROR_NO_DAEMON || code == ERROR_UNREACHABLE) /* gone since; the run's guard is still there */
+        code = find_run(name, &find, NULL);
     struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
     if (code == ERROR_NONE)
         code = follow_run(&follow, &run, &err);
