@@ -4,6 +4,7 @@
 #include "ctl/find.h"
 #include "ctl/show.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -28,6 +29,17 @@ static void print(struct output *out, const struct json *events, bool as_json, d
     }
 }
 
+/* A guard keeps the newest thousand; they are numbered from 1. */
+static void print_dropped(struct output *out, const struct json *events)
+{
+    char line[64];
+    uint64_t first = 0;
+    if (json_get_u64(json_first(events), "n", &first, NULL) != ERROR_NONE || first <= 1)
+        return;
+    snprintf(line, sizeof line, "%llu older events are not kept\n", (unsigned long long)first - 1);
+    output_text(out, line);
+}
+
 static enum error_code print_all(struct output *out, struct find *find, bool follow, bool as_json, double oldest,
                                  struct error *err)
 {
@@ -37,6 +49,8 @@ static enum error_code print_all(struct output *out, struct find *find, bool fol
     while (code == ERROR_NONE && !out->closed && !ended) {
         struct json *events = NULL;
         code = find_events(find, after, first ? 0 : WAIT_MS, &events, &after, &ended, err);
+        if (code == ERROR_NONE && first && !as_json && oldest < 0)
+            print_dropped(out, events);
         first = false;
         if (code == ERROR_INTERRUPTED && output_is_closed(out))
             return ERROR_NONE;

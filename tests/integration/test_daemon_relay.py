@@ -231,6 +231,17 @@ def test_requests_reach_the_guard_without_the_run_and_answers_come_back_whole(pl
     assert asked[0]["params"]["after"] == 4 and asked[0]["params"]["wait_ms"] <= 100 and "run" not in asked[0]["params"]
 
 
+def test_the_most_events_that_a_guard_keeps_are_served_while_it_lives_and_afterwards(place, control):
+    events = [{"n": 2000 + n, "at": "2026-01-01T00:00:00.000Z", "uptime_ms": n, "level": "info", "kind": "state", "text": "x" * 250}
+              for n in range(1000)]
+    place.start("a", answers={"events": {"result": {"events": events, "next": 2999, "ended": False}}}, events=events)
+    assert control.call("events", run="a")["events"] == events
+    place.kill("a")
+    assert control.call("events", run="a")["events"] == events
+    shown = place.ctl("events", "a").stdout.splitlines()
+    assert shown[0] == "1999 older events are not kept" and len(shown) == 1 + 1000 + 1
+
+
 def test_errors_of_the_guard_come_back_as_they_are(place, control):
     place.start("a", answers={"pause": REFUSAL})
     error = refused(control.call, "pause", run="a")

@@ -119,6 +119,7 @@ def test_the_service_is_hardened(guest):
     exposure = float(re.search(r"exposure level for kldumpd.service: ([\d.]+)", done.stdout).group(1))
     print(f"exposure {exposure}, at most {EXPOSURE_MOST}")
     assert done.returncode == 0 and exposure <= EXPOSURE_MOST, done.stdout
+    assert (show(guest, "kldumpd", "MemoryMax"), show(guest, "kldumpd", "TasksMax")) == (str(1 << 30), "512")
 
 
 def test_the_first_client_starts_the_daemon(service):
