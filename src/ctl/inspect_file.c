@@ -228,7 +228,7 @@ static void print_contents(struct output *out, const char *path, const struct co
                     "the file's name has another %s than its meta, which counts", contents->disagreement);
     if (contents->pickle->opaque != PT_PICKLE_NONE) {
         char name[200];
-        output_pair(out, LABEL_WIDTH, "note", OUTPUT_YELLOW, "meta holds an object of %s, which is not looked into",
+        output_pair(out, LABEL_WIDTH, "note", OUTPUT_YELLOW, "the file names the class %s, which is not looked into",
                     pt_pickle_global_name(contents->pickle, pt_pickle_node(contents->pickle, contents->pickle->opaque),
                                           name, sizeof name));
     }

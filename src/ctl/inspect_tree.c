@@ -1,6 +1,7 @@
 /* Nodes of a pickle for people and for programs. */
 #include "base/text.h"
 #include "ctl/inspect.h"
+#include "pt/pt_tensor.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -171,7 +172,8 @@ static void write_node(const struct pt_pickle *pickle, uint32_t number, int dept
     case PT_PICKLE_GLOBAL:
     case PT_PICKLE_CALL:
     case PT_PICKLE_OPAQUE:
-        buffer_format(out, "<%s>", pt_pickle_global_name(pickle, node, name, sizeof name));
+        buffer_format(out, "<%s>",
+                      pt_tensor_is(node) ? "tensor" : pt_pickle_global_name(pickle, node, name, sizeof name));
         break;
     default:
         buffer_append(out, &brackets[node->kind][0], 1);

@@ -15,10 +15,47 @@ static void add(struct sum *sum, double value)
     sum->total = total;
 }
 
+/* Sums that neither overflow nor vanish: very large and very small numbers are added up apart, scaled. */
+enum { SCALE = 600, SCALE_SUM = 200 }; /* exponents of 2 */
+
 struct summing {
     struct pt_summary summary;
-    struct sum values, squares;
+    struct sum values, large_values;                  /* beyond 2^900: times 2^-SCALE_SUM */
+    struct sum squares, large_squares, small_squares; /* of numbers beyond 2^400, below 2^-400: scaled */
 };
+
+static void add_finite(struct summing *summing, double value)
+{
+    double size = fabs(value);
+    if (size > 0x1p900)
+        add(&summing->large_values, ldexp(value, -SCALE_SUM));
+    else
+        add(&summing->values, value);
+    int scale = size > 0x1p400 ? -SCALE : size < 0x1p-400 ? SCALE : 0;
+    double scaled = scale == 0 ? value : ldexp(value, scale);
+    add(scale < 0 ? &summing->large_squares : scale > 0 ? &summing->small_squares : &summing->squares, scaled * scaled);
+}
+
+static double total(const struct sum *sum)
+{
+    return sum->total + sum->lost;
+}
+
+static double mean_of(const struct summing *summing, double count)
+{
+    return total(&summing->values) / count + ldexp(total(&summing->large_values) / count, SCALE_SUM);
+}
+
+static double rms_of(const struct summing *summing, double count)
+{
+    double large = total(&summing->large_squares), middle = total(&summing->squares);
+    double small = total(&summing->small_squares);
+    if (large > 0)
+        return ldexp(sqrt((large + ldexp(middle, -2 * SCALE)) / count), SCALE);
+    if (middle > 0)
+        return sqrt((middle + ldexp(small, -2 * SCALE)) / count);
+    return ldexp(sqrt(small / count), -SCALE);
+}
 
 static void take(struct summing *summing, double value)
 {
@@ -37,8 +74,7 @@ static void take(struct summing *summing, double value)
         return;
     }
     summary->zeros += value == 0;
-    add(&summing->values, value);
-    add(&summing->squares, value * value);
+    add_finite(summing, value);
 }
 
 bool pt_summary_is_inflated(const struct pt_file_tensor *tensor)
@@ -73,8 +109,8 @@ enum error_code pt_summary_read(struct pt_file *file, struct pt_summary *ret_sum
     struct pt_summary *summary = &summing.summary;
     uint64_t finite = summary->numbers - summary->nans - summary->infinities;
     if (finite > 0) {
-        summary->mean = (summing.values.total + summing.values.lost) / (double)finite;
-        summary->rms = sqrt((summing.squares.total + summing.squares.lost) / (double)finite);
+        summary->mean = mean_of(&summing, (double)finite);
+        summary->rms = rms_of(&summing, (double)finite);
     }
     *ret_summary = *summary;
     return ERROR_NONE;

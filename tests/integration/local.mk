@@ -18,3 +18,8 @@ TESTS += tests/integration/keeper_stuck
 tests_integration_keeper_stuck_SOURCES = tests/integration/keeper_stuck.c tests/unit/keeper_world.c tests/unit/keeper_world.h
 tests_integration_keeper_stuck_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
 tests_integration_keeper_stuck_LDADD = libsys.a libbase.a $(SYSTEMD_LIBS) $(CMOCKA_LIBS)
+
+EXTRA_DIST += tests/integration/test_pt_torch.py tests/integration/torch_dumps.py
+check_PROGRAMS += tests/integration/torch_read
+tests_integration_torch_read_SOURCES = tests/integration/torch_read.c
+tests_integration_torch_read_LDADD = libpt.a libbase.a -lm

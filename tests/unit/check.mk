@@ -56,3 +56,8 @@ tests_unit_test_command_show_SOURCES = tests/unit/test_command_show.c tests/unit
     tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
 tests_unit_test_command_show_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir) $(CMOCKA_CFLAGS)
 tests_unit_test_command_show_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_pt_dtype
+TESTS += tests/unit/test_pt_dtype
+tests_unit_test_pt_dtype_SOURCES = tests/unit/test_pt_dtype.c
+tests_unit_test_pt_dtype_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_pt_dtype_LDADD = libpt.a libbase.a $(CMOCKA_LIBS) -lm
