@@ -147,15 +147,43 @@ static void tell_who(const struct control_request *request, char *text, size_t s
         snprintf(text, size, "uid %u (pid %d)", (unsigned)request->uid, (int)request->pid);
 }
 
-/* For what leaves no other trace of who it was: only what is asked on somebody's behalf, or by another user. */
-static void note_who(struct guard *guard, const struct control_request *request, const char *what)
+/* What is asked on somebody's behalf, or by another user, leaves no other trace of who it was. */
+static bool is_noted(const struct control_request *request)
 {
-    char who[CONTROL_BY_MAX + 1], line[256];
-    if (request->by == NULL && request->uid == getuid())
+    return request->by != NULL || request->uid != getuid();
+}
+
+/* "dump EXPERIMENT" or "pause". */
+static void tell_what(const struct control_request *request, char *text, size_t size)
+{
+    const char *experiment = NULL;
+    if (json_get_string(request->parameters, "experiment", &experiment, NULL) == ERROR_NONE)
+        snprintf(text, size, "dump %s", experiment);
+    else
+        text_copy(text, size, "pause");
+}
+
+static void note_who(struct guard *guard, const struct control_request *request)
+{
+    char what[SERVER_NAME_MAX + 8], who[CONTROL_BY_MAX + 1], line[256];
+    if (!is_noted(request))
         return;
+    tell_what(request, what, sizeof what);
     tell_who(request, who, sizeof who);
     snprintf(line, sizeof line, "%s asked for by %s", what, who);
     guard_report_note(guard, RUN_INFO, RUN_NOTE_DUMP, line);
+}
+
+/* After note_who: whoever reads that it was asked for reads what became of it, too. */
+static void refuse_noted(struct guard *guard, struct control_request *request, enum error_code code, const char *why)
+{
+    char what[SERVER_NAME_MAX + 8], line[sizeof((struct error *)NULL)->message];
+    if (is_noted(request)) {
+        tell_what(request, what, sizeof what);
+        snprintf(line, sizeof line, "%s refused: %s", what, why);
+        guard_report_note(guard, RUN_INFO, RUN_NOTE_DUMP, line);
+    }
+    control_refuse(request, code, "%s", why);
 }
 
 /* False after the request was refused. */
@@ -256,7 +284,7 @@ static void on_pause(struct control_request *request, void *user)
     }
     guard->pause_requests[slot] = request;
     guard->pause_numbers[slot] = ++guard->request_number;
-    note_who(guard, request, "pause");
+    note_who(guard, request);
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_PAUSE, .number = guard->pause_numbers[slot]});
 }
 
@@ -282,9 +310,7 @@ static void take_dump(struct guard *guard, struct dump_look *dump)
         guard->own_request_ids = dump->own_request_ids;
         dump->own_request_ids = (struct list){0};
     }
-    char what[SERVER_NAME_MAX + 8];
-    snprintf(what, sizeof what, "dump %s", dump->experiment);
-    note_who(guard, dump->request, what);
+    note_who(guard, dump->request);
     guard->dump_request = dump->request;
     guard->dump_number = ++guard->request_number;
     guard_feed(guard, &(struct run_event){.kind = RUN_EVENT_DUMP,
@@ -453,7 +479,7 @@ void guard_control_reply(struct guard *guard, const struct run_effect *effect)
     if (request == NULL)
         return;
     if (effect->code != ERROR_NONE) {
-        control_refuse(request, effect->code, "%s", effect->text);
+        refuse_noted(guard, request, effect->code, effect->text);
     } else if (is_dump) {
         struct json *result = json_object();
         json_set_string(result, "experiment", guard->run.experiment);

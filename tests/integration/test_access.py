@@ -119,6 +119,21 @@ def test_an_admin_sees_and_controls_all(place):
         control.call("pause", run="a")
         texts = [event["text"] for event in control.call("events", run="a")["events"]]
         assert f"dump of-admin asked for by uid {place.admin.uid}" in texts
+        # what is refused is told as that, with the reason
+        control.call("dump", run="a", experiment="first")
+        why = {}
+        for experiment in "second", None:
+            with pytest.raises(ControlError) as caught:
+                if experiment is None:
+                    control.call("pause", run="a")
+                    control.call("pause", run="a")
+                else:
+                    control.call("dump", run="a", experiment=experiment)
+            why[experiment] = caught.value.message
+        texts = [event["text"] for event in control.call("events", run="a")["events"]]
+        at = texts.index(f"dump second asked for by uid {place.admin.uid}")
+        assert texts[at + 1] == f"dump second refused: {why['second']}"
+        assert texts[-2:] == [f"pause asked for by uid {place.admin.uid}", f"pause refused: {why[None]}"]
 
 
 @contextlib.contextmanager
