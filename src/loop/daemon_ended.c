@@ -166,6 +166,7 @@ void daemon_ended_look(const struct daemon *daemon)
     bool changed = false, counted = false;
     if (ended == NULL) /* not begun yet */
         return;
+    daemon_keep_write_again(daemon);
     daemon_runs_names(daemon, true, &names);
     struct json *live = json_object();
     for (size_t i = 0; i < names.count; i++) {

@@ -1,14 +1,15 @@
 /* Happy path: a run is started, its record written, its guard's pidfd watched. It ends: what it left is ended, and it
  * is counted. The daemon starts: all records are read, the guards that live are watched again.
  *
- * The record cannot be written: told, kept in mind, tried again at each list.
+ * The record cannot be written: told, kept in mind, tried again at each list, end of a run, and our own.
  * The daemon ends while a guard is launched: the record is written, and nobody watches.
  * The guard is gone when the daemon comes back, or is killed together with its keeper: what is left in the run's
  * cgroup, which nobody watches over, is killed. A run of another boot has left no process.
- * A record is damaged: daemon_owned.c sets it aside; the run is listed from its folder, as one that was not started
- * here. */
+ * A record is damaged (daemon_owned.c sets it aside), or was never written: the run is listed from its folder, and is
+ * taken over when its guard calls in. */
 #include "base/memory.h"
 #include "base/text.h"
+#include "json/json.h"
 #include "loop/clock.h"
 #include "loop/daemon_private.h"
 #include "loop/registry.h"
@@ -161,8 +162,17 @@ void daemon_keep_begin(struct daemon *daemon)
     closedir(folder);
 }
 
+void daemon_keep_write_again(const struct daemon *daemon)
+{
+    for (struct daemon_kept *kept = daemon->known->kept; kept != NULL; kept = kept->next)
+        if (kept->unwritten)
+            kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
+}
+
 void daemon_keep_end(struct daemon *daemon)
 {
+    if (daemon->known != NULL)
+        daemon_keep_write_again(daemon);
     for (struct daemon_kept *kept = daemon->known != NULL ? daemon->known->kept : NULL; kept != NULL; kept = kept->next)
         unwatch(kept);
 }
@@ -267,10 +277,22 @@ static bool may_adopt(const struct daemon *daemon, const struct registry_entry *
     return its;
 }
 
+/* A run of the wrapper in our folder: only its end is kept, there is nothing to be killed then. */
+static bool find_wrapper(const struct registry_entry *entry, struct launch_result *ret_launched)
+{
+    struct process process;
+    struct json *end = run_json_end_of(entry->run);
+    bool found = end != NULL && process_read(entry->pid, &process);
+    json_free(end);
+    if (found)
+        *ret_launched = (struct launch_result){.pid = entry->pid, .start_ticks = process.start_ticks};
+    return found;
+}
+
 static void adopt(struct daemon *daemon, const struct registry_entry *entry)
 {
     struct launch_result launched;
-    if (launch_find(entry->name, entry->pid, &launched, NULL) != ERROR_NONE ||
+    if ((launch_find(entry->name, entry->pid, &launched, NULL) != ERROR_NONE && !find_wrapper(entry, &launched)) ||
         process_signal_open(entry->pidfd, 0) != 0) /* else it was that process */
         return;
     launched.pidfd = entry->pidfd;
@@ -289,13 +311,6 @@ void daemon_keep_said(struct daemon *daemon, const struct registry_entry *entry)
     kept->owned.said = run_json_end_of(entry->run);
     if (kept->owned.said != NULL)
         kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
-}
-
-void daemon_keep_write_again(const struct daemon *daemon)
-{
-    for (struct daemon_kept *kept = daemon->known->kept; kept != NULL; kept = kept->next)
-        if (kept->unwritten)
-            kept->unwritten = daemon_owned_write(daemon, &kept->owned, NULL) != ERROR_NONE;
 }
 
 void daemon_keep_refused(struct daemon *daemon, const char *name, pid_t pid, struct daemon_owned *previous)

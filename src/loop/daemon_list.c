@@ -248,7 +248,6 @@ static void answer(struct daemon *daemon, struct daemon_list *list)
 /* Not before its turn: names of hundreds of runs would be kept for each list that waits. */
 static void begin(struct daemon *daemon, struct daemon_list *list)
 {
-    daemon_keep_write_again(daemon);
     daemon_ended_look(daemon);
     daemon_runs_names(daemon, false, &list->names);
     list->listed = memory_new((list->names.count + 1) * sizeof *list->listed);

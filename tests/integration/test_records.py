@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kldump_programs import Place, process_is_alive, wait_for
+from kldump_programs import BUILD, Place, process_is_alive, wait_for
 from test_daemon_relay import FakePlace, refused
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, to mount and to be other users")
@@ -361,6 +361,25 @@ def test_a_run_that_ends_while_the_folder_is_full_is_told_as_it_ended(place, dis
     place.kill_daemon()
     if when == "while it lives":  # else there is no record but kldumpd's
         assert json.loads(place.ctl("status", "a", "--json").stdout)["runs"][0]["outcome"] == "stopped"
+
+
+@needs_root
+def test_a_run_of_the_wrapper_that_ends_while_the_folder_is_full(place, disk):
+    """Its status is the command's own; what is told later comes from kldumpd."""
+    place.start_daemon()
+    wrapper = subprocess.Popen([BUILD / "kldumpctl", "run", "--name", "w", "--dir", place.folder / "dumps-w", "--floor", "64M", "--", *place.command()],
+                               env=place.environment, cwd=place.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: place.listed().get("w", {}).get("state") == "armed", what="armed")
+    fill(disk)
+    shutil.rmtree(place.folder / "dumps-w")
+    place.ctl("stop", "w")
+    assert wrapper.wait(20) == 0
+    wait_for(lambda: place.ended() == {"stopped": 1}, 5, "counted")
+    for path in disk.glob("filler*"):
+        path.unlink()
+    place.kill_daemon(signal.SIGTERM)  # which writes what could not be written
+    place.start_daemon()
+    assert told_of(place, "w") == dict.fromkeys(("status", "list", "wait", "events", "kldumpd"), "stopped")
 
 
 @needs_root
