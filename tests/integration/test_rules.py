@@ -58,12 +58,12 @@ def test_what_the_wrapper_refuses(place, standin):
 
 def test_the_wrapper_takes_floor_rate_and_defaults_of_the_rules(place, standin):
     disk = place.small_disk("512M")
-    path = write(place.folder / "k.conf", f"[filesystem {disk}]\nfloor = 25%\nworst_rate = 11G\n[defaults]\nsoft = 300M\ndir = {disk}/d\n"
+    path = write(place.folder / "k.conf", f"[filesystem {disk}]\nfloor = 25%\nworst_rate = 11G\n[defaults]\nsoft = 400M\ndir = {disk}/d\n"
                                           "budget = 9M\nstop_timeout = 7s\n")
     run = place.run(standin, directory=disk / "d", environment={"KLDUMP_RULES": str(path)},
                     arguments=["run", "--name", "t", "--budget", "5M", "--", *place.command(standin)]).armed()
     found = run.record["run"]
-    assert (found["space"]["floor_bytes"], found["space"]["soft_bytes"], found["space"]["budget_bytes"]) == (128 * MIB, 300 * MIB, 5 * MIB)
+    assert (found["space"]["floor_bytes"], found["space"]["soft_bytes"], found["space"]["budget_bytes"]) == (128 * MIB, 400 * MIB, 5 * MIB)
     texts = [event["text"] for event in run.record["events"]]
     assert f"floor 128.0 MiB: [filesystem {disk}] of {path}; without it 51.2 MiB" in texts
     assert f"worst rate 11.0 GiB/s: [filesystem {disk}] of {path}; without it 10.0 GiB/s" in texts
