@@ -9,7 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FINGERPRINT_BYTES = 4096, ULP_MARK_MAX = 252 };
+enum {
+    FINGERPRINT_BYTES = 4096,
+    ULP_MARK_MAX = 252,
+    RUN_BYTES = 256 * 1024, /* of each side at once: both stay in the second cache */
+};
 
 void compare_rows_init(struct compare_rows *rows, const struct compare_rows_shared *shared)
 {
@@ -227,7 +231,7 @@ static void compare_run(struct compare_rows *rows, const struct compare_run *run
 {
     const struct pt_file_tensor *a = pt_file_tensor(rows->files[0]);
     size_t bytes = length * pt_dtype_bytes(a->dtype);
-    uint32_t most = (uint32_t)(PT_FILE_WINDOW / bytes);
+    uint32_t most = bytes < RUN_BYTES ? (uint32_t)(RUN_BYTES / bytes) : 1;
     for (uint32_t done = 0; done < run->count;) {
         uint32_t count = run->count - done < most ? run->count - done : most;
         const char *of_a = read_elements(rows, false, (run->a_row + (uint64_t)done) * length, count * length);

@@ -49,13 +49,28 @@ static uint64_t ulp_at(const struct scan *scan, uint32_t call, size_t pair)
     return most;
 }
 
+/* Experts are told by words that no hook sees which rows to take: behind a choice that differs, theirs are other rows.
+ * The router is a part of the same module. */
+static bool is_chosen_alike(const struct scan *scan, uint32_t number, size_t pair)
+{
+    const struct diff *diff = scan->diff;
+    if (!diff->calls[number].class->experts)
+        return true;
+    for (uint32_t i = 0; i < number; i++)
+        if (diff->calls[i].class->router && diff->calls[i].parent == diff->calls[number].parent &&
+            evidence_of(scan, i, true, pair) == EVIDENCE_UNEQUAL)
+            return false;
+    return true;
+}
+
 static void fill_call(const struct scan *scan, uint32_t number)
 {
     struct diff *diff = scan->diff;
     struct diff_call *call = &diff->calls[number];
     uint8_t *histories = scan->observations->spans[number].stateful ? history_make(scan, number) : NULL;
     for (size_t i = 0; i < diff->pair_count; i++) {
-        if (!diff->pairs[i].target || evidence_of(scan, number, false, i) != EVIDENCE_EQUAL)
+        if (!diff->pairs[i].target || evidence_of(scan, number, false, i) != EVIDENCE_EQUAL ||
+            !is_chosen_alike(scan, number, i))
             continue;
         enum evidence_state outputs = evidence_of(scan, number, true, i);
         if (outputs == EVIDENCE_NONE)

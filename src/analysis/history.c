@@ -10,6 +10,13 @@ struct state {
     int64_t next; /* the position that must come now */
 };
 
+/* Of a module that is known to carry state only because the user says so, every input may have been kept. */
+static bool is_kept(const struct scan *scan, uint32_t call, const struct dump_name *name)
+{
+    return scan->diff->calls[call].class->class != MODULE_CLASS_STATE ||
+           module_class_is_cache_row(name->module.at, name->module.length, name->argument.at, name->argument.length);
+}
+
 /* The rows of the pair itself. */
 static enum history own(const struct scan *scan, const struct observations_span *span, uint32_t call, size_t pair,
                         bool *ret_seen)
@@ -18,8 +25,8 @@ static enum history own(const struct scan *scan, const struct observations_span 
     for (uint32_t i = span->first; i <= span->last && i < scan->compared; i++) {
         const struct diff_observation *observation = &scan->diff->observations[i];
         const struct dump_name *name = &scan->observations->slots[i].name;
-        if (observation->call != call || !observation->input ||
-            !module_class_is_cache_row(name->module.at, name->module.length, name->argument.at, name->argument.length))
+        if (observation->call != call || !observation->input || scan->observations->slots[i].place ||
+            !is_kept(scan, call, name))
             continue;
         *ret_seen = true;
         uint8_t mark = observation->marks == NULL ? DIFF_MARK_NONE : observation->marks[pair];

@@ -10,3 +10,15 @@ TESTS += tests/unit/test_module_class
 tests_unit_test_module_class_SOURCES = tests/unit/test_module_class.c
 tests_unit_test_module_class_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_module_class_LDADD = libsglang.a libbase.a $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_diff_verdict
+TESTS += tests/unit/test_diff_verdict
+tests_unit_test_diff_verdict_SOURCES = tests/unit/test_diff_verdict.c tests/unit/diff_case.c tests/unit/diff_case.h
+tests_unit_test_diff_verdict_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_diff_verdict_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_diff_properties
+TESTS += tests/unit/test_diff_properties
+tests_unit_test_diff_properties_SOURCES = tests/unit/test_diff_properties.c tests/unit/diff_case.c tests/unit/diff_case.h
+tests_unit_test_diff_properties_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_diff_properties_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm

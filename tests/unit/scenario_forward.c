@@ -69,19 +69,22 @@ static void apply(struct scenario *s, uint64_t weight, const struct scenario_row
     }
 }
 
-/* A matrix product whose ranks add up what each has: with an all-reduce. */
+/* A matrix product whose ranks add up what each has: with an all-reduce. `out` may be `in`. */
 static void reduce(struct scenario *s, uint64_t weight, const struct scenario_row *in, unsigned width,
                    struct scenario_row *out)
 {
     bool sum = s->model.tp_size > 1 && !s->model.replicas;
+    struct scenario_row *results = new_rows(s);
     for (int rank = s->first_rank; rank < s->end_rank; rank++) {
         for (size_t i = 0; i < s->token_count; i++) {
             uint64_t hash = weight;
             for (int from = sum ? s->first_rank : rank; from < (sum ? s->end_rank : rank + 1); from++)
                 hash = scenario_mix(hash, scenario_key(&in[(size_t)from * s->token_count + i], width));
-            out[(size_t)rank * s->token_count + i] = (struct scenario_row){.hash = hash};
+            results[(size_t)rank * s->token_count + i] = (struct scenario_row){.hash = hash};
         }
     }
+    memcpy(out, results, all(s) * sizeof *out);
+    free(results);
 }
 
 /* Attention over all key and value rows up to the token's own, or the state that they have left. */
