@@ -32,7 +32,7 @@ tests_unit_test_alignment_LDADD = libscenario.a libanalysis.a libpt.a libsglang.
 
 check_PROGRAMS += tests/unit/test_alignment_real
 TESTS += tests/unit/test_alignment_real
-tests_unit_test_alignment_real_SOURCES = tests/unit/test_alignment_real.c
+tests_unit_test_alignment_real_SOURCES = tests/unit/test_alignment_real.c tests/unit/real_dump.c tests/unit/real_dump.h
 tests_unit_test_alignment_real_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_alignment_real_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libjson.a libcore.a libbase.a \
     $(CJSON_LIBS) $(CMOCKA_LIBS) -lm

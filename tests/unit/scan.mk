@@ -22,3 +22,11 @@ TESTS += tests/unit/test_diff_properties
 tests_unit_test_diff_properties_SOURCES = tests/unit/test_diff_properties.c tests/unit/diff_case.c tests/unit/diff_case.h
 tests_unit_test_diff_properties_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_diff_properties_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_diff_real
+TESTS += tests/unit/test_diff_real
+tests_unit_test_diff_real_SOURCES = tests/unit/test_diff_real.c tests/unit/real_dump.c tests/unit/real_dump.h \
+    tests/unit/diff_case.c tests/unit/diff_case.h
+tests_unit_test_diff_real_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_diff_real_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libjson.a libcore.a libbase.a \
+    $(CJSON_LIBS) $(CMOCKA_LIBS) -lm

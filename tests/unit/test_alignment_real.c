@@ -2,7 +2,7 @@
 #include "analysis/alignment.h"
 #include "base/memory.h"
 #include "dump_files.h"
-#include "json/json.h"
+#include "real_dump.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,34 +17,6 @@ struct read {
     struct diff diff;
     struct alignment alignment;
 };
-
-static char *unpack(const char *name)
-{
-    const char *source = getenv("srcdir");
-    char *folder = dump_files_folder();
-    char *command =
-        memory_format("tar -xzf '%s/tests/data/real/%s.tar.gz' -C '%s'", source != NULL ? source : ".", name, folder);
-    assert_int_equal(system(command), 0);
-    free(command);
-    return folder;
-}
-
-static struct json *read_truth(const char *folder, const char *name)
-{
-    char *path = memory_format("%s/%s/truth.json", folder, name), *text = memory_new(1 << 20);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    size_t length = fread(text, 1, 1 << 20, file);
-    fclose(file);
-    struct json *truth;
-    struct error err = ERROR_INIT;
-    if (json_parse(text, length, (struct json_limits){1 << 20, JSON_DEPTH, JSON_ANY_VALUES}, &truth, &err) !=
-        ERROR_NONE)
-        fail_msg("%s: %s", path, err.message);
-    free(text);
-    free(path);
-    return truth;
-}
 
 static void align(const char *folder, const char *name, const char *first, const char *second, struct read *ret_read)
 {
@@ -67,13 +39,6 @@ static void forget(struct read *read)
     side_fini(&read->b);
 }
 
-static int64_t number(const struct json *token, const char *key)
-{
-    int64_t value;
-    assert_int_equal(json_get_i64(token, key, &value, NULL), ERROR_NONE);
-    return value;
-}
-
 /* The n-th target pair. */
 static const struct alignment_pair *target(const struct alignment *alignment, size_t n)
 {
@@ -91,11 +56,13 @@ static void check(const char *name, const struct json *tokens, const struct read
     for (const struct json *token = json_first(tokens); token != NULL; token = json_next(token), n++) {
         const struct alignment_pair *pair = target(&read->alignment, n);
         const struct side_pass *a = &read->a.passes[pair->a_pass], *b = &read->b.passes[pair->b_pass];
-        if (number(token, "position") != pair->position || number(token, "dec_step") != (int64_t)a->step ||
-            number(token, "dec_row") != pair->a_row || number(token, "pre_step") != (int64_t)b->step ||
-            number(token, "pre_row") != pair->b_row)
+        if (real_dump_number(token, "position") != pair->position ||
+            real_dump_number(token, "dec_step") != (int64_t)a->step ||
+            real_dump_number(token, "dec_row") != pair->a_row ||
+            real_dump_number(token, "pre_step") != (int64_t)b->step ||
+            real_dump_number(token, "pre_row") != pair->b_row)
             fail_msg("%s: target %zu is position %d", name, n, (int)pair->position);
-        assert_int_equal(number(token, "k"), pair->position - (int64_t)prompt);
+        assert_int_equal(real_dump_number(token, "k"), pair->position - (int64_t)prompt);
     }
     if (n != read->alignment.target_count || prompt != read->alignment.pair_count - n)
         fail_msg("%s: %zu targets and %zu controls, not %zu and %zu", name, read->alignment.target_count,
@@ -113,8 +80,8 @@ static void test_pairs(void **state)
                                         "invariant-f32-0.5.23", "llama-bf16-0.5.23",    "llama-f32-0.5.20",
                                         "llama-f32-0.5.23"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *folder = unpack(names[i]);
-        struct json *truth = read_truth(folder, names[i]);
+        char *folder = real_dump_unpack(names[i]);
+        struct json *truth = real_dump_truth(folder, names[i]);
         const struct json *tokens = json_find(truth, "ranks.0.requests.0.tokens");
         struct read read;
         assert_true(json_count(tokens) > 0);
@@ -142,7 +109,7 @@ static void test_replayed_graphs(void **state)
 {
     (void)state;
     static const char name[] = "gpu-graph-bf16-0.5.16";
-    char *folder = unpack(name);
+    char *folder = real_dump_unpack(name);
     struct read read;
     align(folder, name, "dec", "pre", &read);
     assert_false(read.diff.usable);
