@@ -294,6 +294,7 @@ def test_a_full_folder(place, disk):
     place.begin()
     for name in "ab":
         place.start(name, record=record(name, "armed"))
+        wait_for((disk / f"runs/{name}/control").exists, what="its socket, before nothing can be made any more")
     fill(disk)
     assert {name: run["state"] for name, run in place.listed().items()} == {"a": "armed", "b": "armed"}
     place.kill("a")
@@ -387,6 +388,7 @@ def test_a_read_only_folder(place, disk):
     place.begin()
     for name in "ab":
         place.start(name, record=record(name, "armed"))
+        wait_for((disk / f"runs/{name}/control").exists, what="its socket, before nothing can be made any more")
     subprocess.run(["mount", "--bind", disk, disk], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
     try:
