@@ -24,3 +24,4 @@ EXTRA_DIST += tests/integration/test_pt_torch.py tests/integration/torch_dumps.p
 check_PROGRAMS += tests/integration/torch_read
 tests_integration_torch_read_SOURCES = tests/integration/torch_read.c
 tests_integration_torch_read_LDADD = libpt.a libbase.a -lm
+EXTRA_DIST += tests/integration/test_diff.py
