@@ -365,12 +365,15 @@ static enum error_code prepare_user(struct daemon_start *start, struct error *er
     return code;
 }
 
-/* Live runs of this user, and those that are on their way. */
+/* Live runs of this user, and those that are on their way; not a guard that has refused and is about to end. */
 static size_t count_runs(const struct daemon_start *own)
 {
     size_t count = daemon_keep_count(own->daemon, own->user.uid);
     for (const struct daemon_start *start = own->daemon->starts; start != NULL; start = start->next)
-        count += start != own && start->launching && start->user.uid == own->user.uid;
+        if (start != own && start->user.uid == own->user.uid) {
+            count += start->launching;
+            count -= count > 0 && start->refused && daemon_keep_is_live(start->daemon, start->plan.name);
+        }
     return count;
 }
 
