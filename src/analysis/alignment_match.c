@@ -99,7 +99,17 @@ static bool is_better(const struct alignment_view *view, const struct alignment_
     return !alignment_match_decodes(b) && alignment_match_decodes(&view->b->sequences[now->sequence]);
 }
 
-static void offer(const struct alignment_view *view, size_t a, size_t b, struct alignment_match *match)
+/* Sequences with the same one have the same rows and tokens to offer. */
+static uint64_t likeness(const struct side_sequence *sequence)
+{
+    uint64_t hash = side_hash_token(sequence->prompt_length, (int64_t)sequence->cached_length);
+    for (size_t i = 0; i < sequence->known_length; i++)
+        hash = side_hash_token(hash, sequence->tokens[i].id);
+    return hash | 1;
+}
+
+/* `like`: likeness of sequence b; 0: not known. */
+static void offer(const struct alignment_view *view, size_t a, size_t b, uint64_t like, struct alignment_match *match)
 {
     const struct side_sequence *decode = &view->a->sequences[a], *reference = &view->b->sequences[b];
     if (view->same && (a == b) != view->self)
@@ -110,9 +120,12 @@ static void offer(const struct alignment_view *view, size_t a, size_t b, struct 
     if (match->sequence != SIDE_NOWHERE && match->targets == most &&
         (alignment_match_decodes(reference) || !alignment_match_decodes(&view->b->sequences[match->sequence])))
         return;
+    if (like != 0 && match->compared == like)
+        return;
+    match->compared = like;
     size_t common = common_length(decode, reference), targets = count_targets(view, decode, reference, common);
     if (is_better(view, match, reference, targets))
-        *match = (struct alignment_match){(uint32_t)b, common, targets};
+        *match = (struct alignment_match){(uint32_t)b, common, targets, like};
 }
 
 /* Looks sequence `number` of `walked` up in the map. `reversed`: the map has sequences of b. */
@@ -120,7 +133,7 @@ static void walk(const struct alignment_view *view, const struct side *walked, s
                  bool reversed, struct alignment_match *matches)
 {
     const struct side_sequence *sequence = &walked->sequences[number];
-    uint64_t hash = 0;
+    uint64_t hash = 0, like = reversed ? 0 : likeness(sequence);
     if (view->only_rank_0 && sequence->rank != 0)
         return;
     for (size_t k = 0; k < sequence->known_length; k++) {
@@ -130,9 +143,9 @@ static void walk(const struct alignment_view *view, const struct side *walked, s
             if (map->hashes[i - 1] != wanted)
                 continue;
             if (reversed)
-                offer(view, number, i - 1, &matches[number]);
+                offer(view, number, i - 1, 0, &matches[number]);
             else
-                offer(view, i - 1, number, &matches[i - 1]);
+                offer(view, i - 1, number, like, &matches[i - 1]);
         }
     }
 }

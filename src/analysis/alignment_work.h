@@ -13,6 +13,7 @@ struct alignment_match { /* of one sequence of a */
     uint32_t sequence;   /* of b; SIDE_NOWHERE: none */
     size_t common;       /* positions 0 .. common-1 have equal ids */
     size_t targets;
+    uint64_t compared; /* likeness of the sequence that was compared last: another one like it need not be */
 };
 
 struct alignment_view { /* what is matched with what */

@@ -114,7 +114,8 @@ static void add_modules(struct audit *audit, const struct place *places, size_t 
         }
         i = end;
     }
-    qsort(audit->modules, audit->module_count, sizeof *audit->modules, by_size);
+    if (audit->module_count > 0)
+        qsort(audit->modules, audit->module_count, sizeof *audit->modules, by_size);
 }
 
 /* ---- notes ---- */

@@ -42,6 +42,12 @@ EXTRA_DIST += \
     tests/data/real/invariant-f32-0.5.23.tar.gz tests/data/real/llama-bf16-0.5.23.tar.gz \
     tests/data/real/llama-f32-0.5.20.tar.gz tests/data/real/llama-f32-0.5.23.tar.gz
 
+check_PROGRAMS += tests/unit/test_alignment_random
+TESTS += tests/unit/test_alignment_random
+tests_unit_test_alignment_random_SOURCES = tests/unit/test_alignment_random.c
+tests_unit_test_alignment_random_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_alignment_random_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
+
 # kldumpctl diff as a program's caller sees it
 check_PROGRAMS += tests/unit/diff_folders
 tests_unit_diff_folders_SOURCES = tests/unit/diff_folders.c
