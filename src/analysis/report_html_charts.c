@@ -175,7 +175,7 @@ static void add_positions(const struct diff *diff, const struct diff_observation
 
 /* ---- sizes ---- */
 
-static void add_histogram(const struct numbers *n, struct buffer *out)
+void report_html_histogram(const struct numbers *n, struct buffer *out)
 {
     uint64_t most = 1;
     for (unsigned i = 0; i < NUMBERS_BUCKETS; i++)
@@ -273,7 +273,7 @@ void report_html_charts(const struct diff *diff, struct buffer *out)
     buffer_text(out, "<p class=\"intro\">All elements of the rows that differ in <code>");
     report_html_name(out, first->name);
     buffer_text(out, "</code>.</p>\n");
-    add_histogram(&first->numbers, out);
+    report_html_histogram(&first->numbers, out);
     add_growth(diff, out);
     buffer_text(out, "</section>\n");
 }

@@ -119,8 +119,10 @@ static void add_operator_tensor(struct buffer *out, const struct diff *diff, con
         pt_dtype_name(o->dtype), o->row_elements, o->unequal, o->tested, o->control_unequal, o->control_tested);
     report_html_cells(out, cells, plan->columns, o->name);
     buffer_text(out, "</div>\n");
-    if (o->unequal > 0)
+    if (o->unequal > 0) {
         add_numbers(out, o);
+        report_html_histogram(&o->numbers, out);
+    }
     free(cells);
 }
 

@@ -43,6 +43,9 @@ void report_html_plan_fini(struct report_html_plan *plan);
 void report_html_plan_add(const struct report_html_plan *plan, const struct diff *diff, const uint8_t *marks,
                           uint8_t *cells);
 
+/* Elements by size of their difference: a row for each size that occurs. */
+void report_html_histogram(const struct numbers *numbers, struct buffer *out);
+
 /* The sections. Each appends itself, or nothing where there is nothing to show. */
 void report_html_maps(const struct diff *diff, struct buffer *out);   /* layers, inside the layer, program order */
 void report_html_charts(const struct diff *diff, struct buffer *out); /* positions, histogram, growth */

@@ -98,7 +98,7 @@ const char report_html_style[] =
     "var(--s5)}.key.s0{background:var(--s0)}.key.s1{background:var(--s1)}.key.s2{background:var(--s2)}.key.s3{"
     "background:"
     "var(--s3)}.key.s4{background:var(--s4)}.key.s5{background:var(--s5)}"
-    ".bars th{width:1%;white-space:nowrap}.bars .num{width:1%}.bars "
+    ".bars tbody th{width:1%;white-space:nowrap;padding-right:1.2rem}.bars .num{width:1%}.bars "
     "tr>*{border:0!important;padding-top:1px;padding-bottom:1px;"
     "vertical-align:middle}.bar{height:14px}.bar rect{fill:var(--s0)}\n"
     "details{border-top:1px solid var(--rule)}details:last-of-type{border-bottom:1px solid var(--rule)}"

@@ -183,6 +183,19 @@ class Reports(unittest.TestCase):
         statuses = {s: json.loads(self.read(s, "json"))["status"] for s in ("clean", "op", "m2", "unusable", "refused")}
         self.assertEqual(statuses, {"clean": 0, "op": 1, "m2": 3, "unusable": 4, "refused": 5})
 
+    def test_every_member_is_described(self):
+        with open(os.path.join(os.environ.get("srcdir", "."), "doc", "diff.md"), encoding="utf-8") as f:
+            described = set(re.findall(r"`([a-z_]+)`", f.read()))
+
+        def members(value):
+            for child in value if isinstance(value, list) else value.values() if isinstance(value, dict) else []:
+                yield from members(child)
+            if isinstance(value, dict):
+                yield from (key for key in value if not {"first_bits_dec", "first_bits_pre"} & set(value))  # those of numbers.h
+
+        for scenario in ("op", "gap", "m2", "long", "refused"):
+            self.assertEqual(set(members(json.loads(self.read(scenario, "json")))) - described, set(), scenario)
+
     def test_json_of_one_operator(self):
         answer = json.loads(self.read("op", "json"))
         verdict = answer["verdict"]
