@@ -1,0 +1,28 @@
+/* The prompts of a measurement: read from JSON lines, or made from a seed; and the hash that says whether two results
+ * are over the same ones. One thread. */
+#pragma once
+
+#include "base/error.h"
+
+#include <stdint.h>
+#include <stddef.h>
+
+struct prompts {
+    struct {
+        int64_t *ids;
+        size_t length;
+        char *text; /* of a line with "text" and without "input_ids": the server tokenises; NULL else */
+    } * items;
+    size_t count;
+    char hash[17]; /* 64 bits over all ids (or texts) in their order, in hexadecimal digits */
+    char *source;  /* "prompts.jsonl", "synthetic 32:2000-4000:7": for people */
+};
+
+/* JSON lines, each {"input_ids":[..]} or {"text":".."} (other members are passed over). ERROR_FORMAT with the line. */
+enum error_code prompts_read(const char *path, struct prompts *ret_prompts, struct error *err);
+
+/* "N:LEN[-LEN]:SEED": N prompts of LEN ids (of a length between the two), ids from 16 up to below `vocabulary`, none
+ * with a beginning in common. The same text gives the same ids on every machine. ERROR_BAD_VALUE. */
+enum error_code prompts_make(const char *text, uint64_t vocabulary, struct prompts *ret_prompts, struct error *err);
+
+void prompts_fini(struct prompts *prompts); /* also of a zeroed one */
