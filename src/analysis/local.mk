@@ -48,4 +48,5 @@ libanalysis_a_SOURCES += \
     src/analysis/scan.h \
     src/analysis/text_map.c src/analysis/text_map.h \
     src/analysis/verdict.c src/analysis/verdict.h \
-    src/analysis/verdict_text.c src/analysis/verdict_text.h
+    src/analysis/verdict_text.c src/analysis/verdict_text.h \
+    src/analysis/kl.h src/analysis/kl_paths.def
