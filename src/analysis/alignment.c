@@ -339,11 +339,13 @@ static bool tell_slots(const struct alignment_view *view, const struct member *m
     return reused != NULL;
 }
 
+/* Requests of a that decode and have no counterpart; of one that runs on several ranks, one is counted. */
 static size_t count_unpaired(const struct alignment_view *view, const struct alignment_match *matches)
 {
     size_t count = 0;
     for (size_t i = 0; i < view->a->sequence_count; i++)
-        count += matches[i].sequence == SIDE_NOWHERE && alignment_match_decodes(&view->a->sequences[i]);
+        count += matches[i].sequence == SIDE_NOWHERE && alignment_match_decodes(&view->a->sequences[i]) &&
+                 (view->any_rank || view->a->sequences[i].rank == view->a->sequences[0].rank);
     return count;
 }
 

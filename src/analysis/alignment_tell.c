@@ -135,6 +135,41 @@ static void tell_best(const struct alignment_view *view, const struct side *refe
     free(candidate);
 }
 
+/* `later` begins with one token more than `earlier` has, and goes on like it. */
+static bool is_shifted(const struct side_sequence *earlier, const struct side_sequence *later)
+{
+    size_t count = 0;
+    while (count < earlier->known_length && count + 1 < later->known_length &&
+           earlier->tokens[count].id == later->tokens[count + 1].id)
+        count++;
+    return count > 0 && (count == earlier->known_length || count + 1 == later->known_length);
+}
+
+/* An extra token at the start of one side (a tokenizer's BOS). */
+static bool tell_leading_token(const struct alignment_view *view, const struct side *decodes,
+                               const struct side *references, struct diff *diff)
+{
+    for (size_t i = 0; i < decodes->sequence_count && i < LOOKED_AT_MAX; i++) {
+        for (size_t k = 0; k < references->sequence_count && k < LOOKED_AT_MAX; k++) {
+            const struct side_sequence *decode = &decodes->sequences[i], *reference = &references->sequences[k];
+            bool more = is_shifted(decode, reference);
+            if ((view->same && i == k) || !alignment_match_decodes(decode) || (!more && !is_shifted(reference, decode)))
+                continue;
+            const struct side_sequence *longer = more ? reference : decode, *shorter = more ? decode : reference;
+            char *extra = alignment_tell_request(longer), *plain = alignment_tell_request(shorter);
+            diff_tell(diff, DIFF_MESSAGE_M6,
+                      "request %s begins with token %" PRId64 ", and behind it has the tokens of request %s", extra,
+                      longer->tokens[0].id, plain);
+            diff_prove(diff, DIFF_PROOF_A2, DIFF_PROOF_FAILS, "the tokens of request %s fit when shifted by one",
+                       plain);
+            free(extra);
+            free(plain);
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool tell_other_tokens(const struct alignment_view *view, const struct side *decodes,
                               const struct side *references, struct diff *diff)
 {
@@ -166,6 +201,9 @@ void alignment_tell_failure(const struct alignment_view *view, struct diff *diff
     if (tell_hole(view->a, diff) || tell_hole(view->b, diff))
         return;
     if (tell_cached(view, view->a, view->b, diff) || (!view->same && tell_cached(view, view->b, view->a, diff)))
+        return;
+    if (tell_leading_token(view, view->a, view->b, diff) ||
+        (!view->same && tell_leading_token(view, view->b, view->a, diff)))
         return;
     if (tell_other_tokens(view, view->a, view->b, diff) || tell_other_tokens(view, view->b, view->a, diff))
         return;

@@ -48,6 +48,12 @@ tests_unit_test_alignment_random_SOURCES = tests/unit/test_alignment_random.c
 tests_unit_test_alignment_random_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_alignment_random_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_diff_scenarios
+TESTS += tests/unit/test_diff_scenarios
+tests_unit_test_diff_scenarios_SOURCES = tests/unit/test_diff_scenarios.c
+tests_unit_test_diff_scenarios_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_diff_scenarios_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm
+
 # kldumpctl diff as a program's caller sees it
 check_PROGRAMS += tests/unit/diff_folders
 tests_unit_diff_folders_SOURCES = tests/unit/diff_folders.c

@@ -317,6 +317,22 @@ static void test_passes_of_a_draft_model(void **state)
     expect_sequence(&f->side, 0, "a plen 4 len 7 known 7: 0.0 0.1 0.2 0.3 2.0 4.0 6.0");
 }
 
+static void test_a_pass_that_lost_a_layer_is_no_draft(void **state)
+{
+    struct fixture *f = *state;
+    struct scenario_model model = scenario_small();
+    struct scenario *s = scenario_begin(&model);
+    unsigned a = scenario_request(s, "a", TOKENS, 8);
+    scenario_open(s, f->folder);
+    scenario_prefill(s, a, 4);
+    scenario_decode(s, a, 4, 5);
+    scenario_end(s);
+    assert_true(scenario_remove(f->folder, "step=1___", ".layers.2.", NULL) > 0);
+    read_folder(f);
+    assert_int_equal(f->side.draft_pass_count, 0);
+    expect_sequence(&f->side, 0, "a plen 4 len 6 known 6: 0.0 0.1 0.2 0.3 1.0 2.0");
+}
+
 static void test_ranks_and_replicas(void **state)
 {
     struct fixture *f = *state;
@@ -384,6 +400,7 @@ int main(void)
         T(test_files_that_are_missing_or_damaged),
         T(test_history_of_another_folder),
         T(test_passes_of_a_draft_model),
+        T(test_a_pass_that_lost_a_layer_is_no_draft),
         T(test_ranks_and_replicas),
         T(test_folders_that_are_no_dump),
     };
