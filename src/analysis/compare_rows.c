@@ -44,7 +44,9 @@ static void keep_trouble(struct compare_rows *rows, const char *name, enum pt_fi
     if (trouble->text != NULL)
         return;
     trouble->problem = problem;
-    trouble->text = memory_format("%s: %s", text_clean(name, strlen(name), clean, sizeof clean), what);
+    text_clean(name, strlen(name), clean, sizeof clean);
+    /* the reader of files has named it already, whoever had nothing to read has not */
+    trouble->text = text_starts(what, clean) ? memory_copy(what) : memory_format("%s: %s", clean, what);
 }
 
 const struct pt_file_tensor *compare_rows_open(struct compare_rows *rows, bool of_b, uint32_t pass)

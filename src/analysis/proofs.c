@@ -176,7 +176,8 @@ static void prove_complete(const struct scan *scan)
             trouble = found->text;
     }
     if (unreadable > 0)
-        diff_prove(diff, DIFF_PROOF_A9, DIFF_PROOF_FAILS, "%zu files cannot be used, first %s", unreadable, trouble);
+        diff_prove(diff, DIFF_PROOF_A9, DIFF_PROOF_FAILS, "%zu file%s cannot be used, first %s", unreadable,
+                   unreadable == 1 ? "" : "s", trouble);
     else if (broken > 0)
         diff_prove(diff, DIFF_PROOF_A9, DIFF_PROOF_FAILS,
                    "%zu of %zu passes are not whole, %" PRIu64 " files missing%s%s", broken, passes, missing,

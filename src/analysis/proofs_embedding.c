@@ -100,6 +100,9 @@ static void prove_unequal(const struct scan *scan, uint32_t observation, size_t 
                   "%s of position %" PRId64 " is row %" PRId64 " of the reference's pass at step %" PRIu64
                   ", expected row %" PRIu32 ": shifted by %+" PRId64,
                   of->name, where->position, row, where->b_step, where->b_row, row - (int64_t)where->b_row);
+    else if (of->note != NULL) /* of another type: there are no two elements side by side */
+        diff_tell(diff, DIFF_MESSAGE_M12, "%s of token %" PRId64 " at position %" PRId64 ": %s", of->name, where->id,
+                  where->position, of->note);
     else
         diff_tell(diff, DIFF_MESSAGE_M12,
                   "%s of token %" PRId64 " at position %" PRId64 ": %.9g here, %.9g in the reference", of->name,

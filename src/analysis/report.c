@@ -214,7 +214,7 @@ static void add_where(const struct diff *diff, struct buffer *text)
     const struct diff_call *after = call_at(diff, v->after);
     char name[REPORT_SHORT], other[REPORT_SHORT];
     if (v->kind == DIFF_KIND_NONE) {
-        buffer_format(text, "%zu decode row%s of %zu request%s, %zu tensors each", diff->target_count,
+        buffer_format(text, "%zu row%s of %zu request%s, %zu tensors each", diff->target_count,
                       diff->target_count == 1 ? "" : "s", diff->request_count, diff->request_count == 1 ? "" : "s",
                       diff->observation_count);
         return;

@@ -209,13 +209,14 @@ static void add_contents(const struct diff *diff, const char *body, struct buffe
 
 static void add_foot(const struct diff *diff, struct buffer *out)
 {
-    buffer_format(
-        out,
-        "<footer>%" PRIu64 " files opened, %" PRIu64 " bytes read; %zu pairs of rows, %zu of them decode rows; "
-        "%" PRIu32 " rank%s, tensor parallel size %u. <code>kldumpctl help diff</code> explains every word on "
-        "this page.</footer>\n</body>\n</html>\n",
-        diff->files_opened, diff->bytes_read, diff->pair_count, diff->target_count, diff->ranks,
-        diff->ranks == 1 ? "" : "s", diff->tp_size);
+    buffer_format(out,
+                  "<footer>%" PRIu64 " files opened, %" PRIu64
+                  " bytes read; %zu pairs of rows, %zu of them to be compared, the others a control; "
+                  "%" PRIu32
+                  " rank%s, tensor parallel size %u. <code>kldumpctl help diff</code> explains every word on "
+                  "this page.</footer>\n</body>\n</html>\n",
+                  diff->files_opened, diff->bytes_read, diff->pair_count, diff->target_count, diff->ranks,
+                  diff->ranks == 1 ? "" : "s", diff->tp_size);
 }
 
 void report_html(const struct diff *diff, struct buffer *out)

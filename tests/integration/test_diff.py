@@ -179,3 +179,41 @@ def test_the_page_of_a_real_pair(dumps, tmp_path):
     text = page.read_text()
     assert "model.layers.0.self_attn.attn" in text and "layer 2: " in text and len(text) < 400_000
     assert "://" not in text and "<script" not in text
+
+
+def test_sides_that_do_not_belong_together(dumps):
+    """Each has its message, and none a verdict."""
+    for dec, pre, message, part in (("llama-f32-0.5.23/dec", "gpu-attn-bf16-0.5.16/pre", "M2", "differs at position 0"),
+                                    ("llama-bf16-0.5.23/dec", "llama-f32-0.5.23/pre", "M12", "bfloat16")):
+        found = json.loads(diff(dec, pre, "--json", status=3, cwd=dumps))
+        messages = {m["id"]: m["evidence"] for m in found["alignment"]["messages"]}
+        assert found["verdict"] is None and part in messages[message], messages
+
+
+def test_a_side_against_itself_is_equal(dumps):
+    for name in COMPARABLE:
+        for side in ("dec", "pre"):
+            assert json.loads(diff(side, side, "--json", status=0, cwd=dumps / name))["verdict"]["kind"] == "none"
+
+
+def test_damaged_files(dumps, tmp_path):
+    """A file that is cut or no archive is a blind spot that is named; where the embedding's is missing there is no proof."""
+    folder = tmp_path / "pair"
+    shutil.copytree(dumps / "fault-rms-f32-0.5.23", folder)
+    find = {part: next(p for p in (folder / "dec").iterdir() if p.name.startswith("step=3_") and part in p.name)
+            for part in ("layers.0.mlp.act_fn.output", "layers.1.input_layernorm.output", "embed_tokens.output")}
+    path = find["layers.0.mlp.act_fn.output"]
+    whole = path.read_bytes()
+    for damage in (whole[:200], whole[:-1], b"", b"PK\x03\x04" + os.urandom(300), b"\x80\x02}q\x00."):
+        path.write_bytes(damage)
+        found = json.loads(diff("dec", "pre", "--json", cwd=folder))
+        assert found["status"] in (1, 4, 5), found["status"]
+        if found["verdict"] is not None:
+            assert found["verdict"]["module"] == "model.layers.1.input_layernorm" and found["verdict"]["confidence"] != "proven"
+            tensor = next(o for o in found["observations"] if o["presence"] == "unreadable" and "act_fn" in o["name"])
+            assert tensor["note"].count("step=3___") == 1, tensor["note"]  # the file is named, once
+    path.write_bytes(whole)
+    path = find["layers.1.input_layernorm.output"]
+    path.unlink()
+    verdict = json.loads(diff("dec", "pre", "--json", status=1, cwd=folder))["verdict"]
+    assert verdict["module"] == "model.layers.1.input_layernorm"

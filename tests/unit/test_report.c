@@ -68,7 +68,7 @@ static void equal(void **state)
     diff_world_make("clean", &diff);
     assert_string_equal(report_headline(&diff), "EQUAL");
     line_has(&diff, REPORT_WHAT, "EQUAL (proven): no difference");
-    line_has(&diff, REPORT_WHERE, "8 decode rows of 1 request");
+    line_has(&diff, REPORT_WHERE, "8 rows of 1 request");
     line_has(&diff, REPORT_EVIDENCE, "84 of 86 tensors compared, none unequal");
     assert_null(report_line_text(&diff, REPORT_CLASS));
     diff_fini(&diff);
