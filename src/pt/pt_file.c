@@ -28,7 +28,8 @@ void pt_file_close(struct pt_file *file)
     if (file->fd >= 0)
         close(file->fd);
     file->fd = -1;
-    file->in_memory = file->has_tensor = file->bare = false;
+    file->bytes = NULL;
+    file->has_tensor = file->bare = false;
     file->size = file->spread_bytes = 0;
     file->kind = PT_FILE_NONE;
     file->value = file->meta = PT_PICKLE_NONE;
@@ -107,7 +108,7 @@ static bool read_small(struct pt_file *file)
     if (n <= 0 || n == PT_FILE_SMALL || pt_zip_read_memory(&file->zip, file->small, (size_t)n, NULL) != ERROR_NONE)
         return false;
     file->size = (uint64_t)n;
-    file->in_memory = true;
+    file->bytes = file->small;
     return true;
 }
 
@@ -145,8 +146,8 @@ static enum error_code check_members(struct pt_file *file, struct error *err)
     if (code != ERROR_NONE)
         return damaged(file, code);
     size_t length = order->size < sizeof text - 1 ? (size_t)order->size : sizeof text - 1;
-    if (file->in_memory)
-        memcpy(text, file->small + position, length);
+    if (file->bytes != NULL)
+        memcpy(text, file->bytes + position, length);
     else
         code = pt_file_private_read(file, position, text, length, err);
     if (code == ERROR_NONE && strcmp(text, "little") != 0) {
@@ -165,8 +166,8 @@ static enum error_code read_pickle(struct pt_file *file, struct error *err)
         return damaged(file, error_set(err, ERROR_FORMAT, "an archive without data.pkl: saving failed in the writer"));
     uint64_t position = 0;
     enum error_code code = pt_zip_locate(&file->zip, file->fd, member, &position, err);
-    const uint8_t *bytes = file->small + position;
-    if (code == ERROR_NONE && !file->in_memory) {
+    const uint8_t *bytes = file->bytes == NULL ? NULL : file->bytes + position;
+    if (code == ERROR_NONE && file->bytes == NULL) {
         code = pt_zip_payload_file(&file->zip, file->fd, member, PT_PICKLE_BYTES_MAX, &file->pickle_bytes, err);
         bytes = (const uint8_t *)file->pickle_bytes.data;
     }
@@ -283,15 +284,18 @@ static enum error_code read_value(struct pt_file *file, struct error *err)
                      pt_pickle_global_name(&file->pickle, found, name, sizeof name));
 }
 
-enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *name, struct error *err)
+/* What was open before is closed. */
+static void begin(struct pt_file *file, const char *name)
 {
     pt_file_close(file);
     file->problem = PT_FILE_FINE;
     file->zip.problem = PT_ZIP_FINE;
     text_copy(file->name, sizeof file->name, name);
-    enum error_code code = pt_open(folder_fd, name, &file->fd, &file->problem, err);
-    if (code == ERROR_NONE)
-        code = read_archive(file, err);
+}
+
+/* Goes on where the archive has been read, or has not. */
+static enum error_code finish(struct pt_file *file, enum error_code code, struct error *err)
+{
     if (code == ERROR_NONE)
         code = check_members(file, err);
     if (code == ERROR_NONE)
@@ -305,6 +309,28 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
     }
     pt_file_close(file);
     return pt_file_private_named(file, code, err);
+}
+
+enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *name, struct error *err)
+{
+    begin(file, name);
+    enum error_code code = pt_open(folder_fd, name, &file->fd, &file->problem, err);
+    if (code == ERROR_NONE)
+        code = read_archive(file, err);
+    return finish(file, code, err);
+}
+
+enum error_code pt_file_open_memory(struct pt_file *file, const void *bytes, size_t length, const char *name,
+                                    struct error *err)
+{
+    begin(file, name);
+    file->size = length;
+    enum error_code code = pt_zip_read_memory(&file->zip, bytes, length, err);
+    if (code == ERROR_NONE)
+        file->bytes = bytes;
+    else
+        damaged(file, code);
+    return finish(file, code, err);
 }
 
 /* ---- what is in it ---- */

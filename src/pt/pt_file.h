@@ -71,6 +71,9 @@ enum pt_file_problem {
  * and the description of its tensor. What was open before is closed. ERROR_FORMAT, ERROR_TOO_LARGE, ERROR_SYSTEM,
  * ERROR_NOT_FOUND, ERROR_FORBIDDEN, ERROR_MEMORY; pt_file_problem() says the kind. */
 enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *name, struct error *err);
+/* The same of a file that is in memory, `bytes` outliving what is read from it; `name` is for errors. */
+enum error_code pt_file_open_memory(struct pt_file *file, const void *bytes, size_t length, const char *name,
+                                    struct error *err);
 enum pt_file_problem pt_file_problem(const struct pt_file *file);
 enum pt_zip_problem pt_file_zip_problem(const struct pt_file *file);
 

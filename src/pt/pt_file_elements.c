@@ -41,8 +41,8 @@ static enum error_code spread_out(struct pt_file *file, struct source *source, s
 {
     const struct pt_file_tensor *tensor = &file->tensor;
     uint64_t from = tensor->offset * source->width, bytes = (reach(tensor) + 1) * source->width - from;
-    if (file->in_memory) {
-        source->bytes = file->small + tensor->storage_position;
+    if (file->bytes != NULL) {
+        source->bytes = file->bytes + tensor->storage_position;
         source->from = 0;
         return ERROR_NONE;
     }
@@ -150,12 +150,12 @@ static enum error_code get_elements(struct pt_file *file, uint64_t first, uint64
     const struct pt_file_tensor *tensor = &file->tensor;
     bool lazy = tensor->conjugate || tensor->negative;
     struct source source = {.file = file, .width = pt_dtype_bytes(tensor->dtype)};
-    if (tensor->contiguous && !lazy && file->in_memory) {
-        *ret_elements = file->small + tensor->storage_position + (tensor->offset + first) * source.width;
+    if (tensor->contiguous && !lazy && file->bytes != NULL) {
+        *ret_elements = file->bytes + tensor->storage_position + (tensor->offset + first) * source.width;
         return ERROR_NONE;
     }
     enum error_code code = get_window(file, err);
-    if (code == ERROR_NONE && count > 0 && (!tensor->contiguous || file->in_memory))
+    if (code == ERROR_NONE && count > 0 && (!tensor->contiguous || file->bytes != NULL))
         code = spread_out(file, &source, err);
     if (code == ERROR_NONE && count > 0)
         code = tensor->contiguous ? copy_run(&source, tensor->offset + first, count, 1, file->window, err)
@@ -190,8 +190,8 @@ static enum error_code member_crc(struct pt_file *file, uint64_t position, uint6
                                   struct error *err)
 {
     uint32_t crc = 0;
-    if (file->in_memory) {
-        *ret_crc = pt_crc32(0, file->small + position, (size_t)size);
+    if (file->bytes != NULL) {
+        *ret_crc = pt_crc32(0, file->bytes + position, (size_t)size);
         return ERROR_NONE;
     }
     enum error_code code = get_window(file, err);

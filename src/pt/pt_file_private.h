@@ -13,11 +13,11 @@ enum {
 };
 
 struct pt_file {
-    char name[256]; /* as pt_file_open got it, for errors */
-    int fd;         /* of a file that is not in memory; -1 */
-    uint64_t size;  /* bytes */
-    uint8_t *small; /* the whole file, up to PT_FILE_SMALL bytes */
-    bool in_memory; /* it is in `small` */
+    char name[256];       /* as pt_file_open got it, for errors */
+    int fd;               /* of a file that is not in memory; -1 */
+    uint64_t size;        /* bytes */
+    const uint8_t *bytes; /* the whole file, where it is in memory; else NULL */
+    uint8_t *small;       /* PT_FILE_SMALL bytes for it */
     struct pt_zip zip;
     struct pt_pickle pickle;
     struct buffer pickle_bytes; /* data.pkl of a file that is not in memory */

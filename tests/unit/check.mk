@@ -61,3 +61,9 @@ TESTS += tests/unit/test_pt_dtype
 tests_unit_test_pt_dtype_SOURCES = tests/unit/test_pt_dtype.c
 tests_unit_test_pt_dtype_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_pt_dtype_LDADD = libpt.a libbase.a $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_pt_hostile
+TESTS += tests/unit/test_pt_hostile
+tests_unit_test_pt_hostile_SOURCES = tests/unit/test_pt_hostile.c tests/unit/hostile_files.c tests/unit/hostile_files.h \
+    tests/unit/dump_files.c tests/unit/dump_files.h
+tests_unit_test_pt_hostile_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_pt_hostile_LDADD = libpt.a libbase.a $(CMOCKA_LIBS) -lm
