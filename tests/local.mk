@@ -4,4 +4,5 @@ include tests/lint/local.mk
 include tests/standin/local.mk
 include tests/integration/local.mk
 include tests/bench/local.mk
+include tests/fuzz/local.mk
 include tests/real/local.mk

@@ -13,6 +13,7 @@ enum {
     COLUMNS = 7,
     RANGES_SHOWN = 4, /* of steps or ranks in a cell */
     SLOTS_MIN = 256,
+    PENDING_BYTES = 65536, /* of lines that are written together */
 };
 
 /* A row of the table: the files of one name that hold the same type and shape. */
@@ -307,7 +308,8 @@ static void look(struct listing *listing, struct output *out, uint32_t order, st
         listing->status = status;
     if (as_json) {
         print_line(out, listing, entry, name, status == STATUS_DONE ? NULL : &err);
-        output_flush(out, NULL);
+        if (out->pending.length > PENDING_BYTES)
+            output_flush(out, NULL);
         return;
     }
     uint32_t number = find_group(listing, entry->suffix, type, shape->data, order);

@@ -1,12 +1,13 @@
 /* One file of torch.save, opened for reading: what value it holds and, of a tensor, its elements row by row.
  *
- * Happy path: pt_file_open on a small dump file costs openat and one pread; directory (pt_zip), pickle
- * (pt_pickle) and payload are then read from memory, without allocation after the first files of that size. A larger
- * payload is read on demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is
- * read is an error and never a signal; it is not mapped. Failure: every error names file, byte position, what was found
- * and expected. Nothing is executed: globals are looked up in an allow-list and become labels; a value that depends on
- * an unknown global is refused by name, one in `meta` only leaves `opaque` set. What is relied upon: the public formats
- * of zip, pickle and torch.save (torch 1.13 to 2.14).
+ * Happy path: pt_file_open on a small dump file costs openat and one pread; directory (pt_zip), pickle (pt_pickle) and
+ * payload are then read from memory, without allocation after the first files of that size. A larger payload is read on
+ * demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is read is an error and
+ * never a signal; it is not mapped. Only what strided elements reach is held as a whole, up to 64 MiB; beyond that they
+ * are read run by run. Failure: every error names file, byte position, what was found and expected. Nothing is
+ * executed: globals are looked up in an allow-list and become labels; a value that depends on an unknown global is
+ * refused by name, one in `meta` is an opaque node (pt_file_pickle). What is relied upon: the public formats of zip,
+ * pickle and torch.save (torch 1.13 to 2.14).
  *
  * A pt_file is used for many files, one after the other, by one thread. */
 #pragma once

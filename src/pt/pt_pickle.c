@@ -3,6 +3,7 @@
 #include "pt/pt_stack.h"
 
 #include <byteswap.h>
+#include <endian.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +477,21 @@ static const struct operation operations[256] = {
     ['Q'] = {act_persistent_id},
 };
 
+/* A little-endian number of `width` bytes, which are there. Away from the pickle's end by one load: no branch that
+ * depends on the opcode. */
+static inline uint64_t take_number(const struct pt_pickle *pickle, size_t position, unsigned width)
+{
+    static const uint64_t masks[] = {0, 0xff, 0xffff, 0, 0xffffffff, 0, 0, 0, UINT64_MAX};
+    uint64_t value = 0;
+    if (pickle->length - position >= sizeof value) {
+        memcpy(&value, pickle->bytes + position, sizeof value);
+        return le64toh(value) & masks[width];
+    }
+    for (unsigned i = width; i-- > 0;)
+        value = value << 8 | pickle->bytes[position + i];
+    return value;
+}
+
 static enum error_code step(struct pt_stack *machine)
 {
     const struct pt_pickle *pickle = machine->pickle;
@@ -489,9 +505,7 @@ static enum error_code step(struct pt_stack *machine)
         return PT_STACK_BAD(machine, "opcode %02x, which torch.save does not write", pickle->bytes[machine->opcode]);
     if (operation->width > pickle->length - machine->position)
         return PT_STACK_BAD(machine, "opcode %02x is cut short", pickle->bytes[machine->opcode]);
-    uint64_t value = 0;
-    for (size_t i = operation->width; i-- > 0;)
-        value = value << 8 | pickle->bytes[machine->position + i];
+    uint64_t value = take_number(pickle, machine->position, operation->width);
     machine->position += operation->width;
     if (operation->payload) {
         if (value > pickle->length - machine->position)

@@ -1,9 +1,11 @@
 # tests/bench: figures side by side with what a user would otherwise take; never a test
-EXTRA_PROGRAMS = tests/bench/floor_writer tests/bench/request_load tests/bench/dump_pairs tests/bench/bare_compare
+EXTRA_PROGRAMS = tests/bench/floor_writer tests/bench/request_load tests/bench/dump_pairs tests/bench/bare_compare tests/bench/pt_open
 tests_bench_bare_compare_SOURCES = tests/bench/bare_compare.c
 tests_bench_dump_pairs_SOURCES = tests/bench/dump_pairs.c tests/standin/torch_file.c tests/standin/torch_file.h \
     tests/standin/text.c tests/standin/text.h
 tests_bench_dump_pairs_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)
+tests_bench_pt_open_SOURCES = tests/bench/pt_open.c
+tests_bench_pt_open_LDADD = libpt.a libbase.a -lm
 tests_bench_floor_writer_SOURCES = tests/bench/floor_writer.c
 tests_bench_request_load_SOURCES = tests/bench/request_load.c
 dist_noinst_SCRIPTS += tests/bench/bench_daemon.py tests/bench/bench_diff.py tests/bench/bench_floor.py tests/bench/bench_idle.py tests/bench/bench_real.py
@@ -30,3 +32,9 @@ bench-diff: all tests/bench/dump_pairs tests/bench/bare_compare
 	/usr/bin/python3 -B $(srcdir)/tests/bench/bench_diff.py $(BENCH_DIFF)
 CLEANFILES += bench_daemon.json bench_diff.json bench_floor.json bench_idle.json bench_real.json
 .PHONY: bench bench-diff
+
+# BENCH_DUMPS: folders with dump files
+BENCH_DUMPS =
+bench-pt: tests/bench/pt_open
+	tests/bench/pt_open $(BENCH_DUMPS)
+.PHONY: bench-pt

@@ -211,6 +211,159 @@ static void real_files(void **state)
     close(fd);
 }
 
+/* ---- a file of more than 4 GiB, all of whose storage but a few bytes is a hole ---- */
+
+#define LARGE_BYTES (UINT64_C(5) << 30)
+
+static void number(struct buffer *out, uint64_t value, size_t width)
+{
+    for (size_t i = 0; i < width; i++)
+        buffer_append(out, &(char){(char)(value >> (8 * i))}, 1);
+}
+
+static void local_header(struct buffer *out, const char *name)
+{
+    number(out, 0x04034b50, 4);
+    number(out, 0x08080000, 6);
+    number(out, 0, 16); /* sizes stay 0: the directory has them */
+    number(out, strlen(name), 2);
+    number(out, 0, 2);
+    buffer_text(out, name);
+}
+
+/* With a zip64 field that holds what is beyond 32 bits: size twice, offset. */
+static void directory_entry(struct buffer *out, const char *name, uint64_t size, uint64_t offset)
+{
+    bool large = size > UINT32_MAX, far = offset > UINT32_MAX;
+    size_t field = (large ? 16U : 0U) + (far ? 8U : 0U);
+    number(out, 0x02014b50, 4);
+    number(out, UINT64_C(0x080800000000), 8);
+    number(out, 0, 8);
+    number(out, large ? UINT32_MAX : size, 4);
+    number(out, large ? UINT32_MAX : size, 4);
+    number(out, strlen(name), 2);
+    number(out, field > 0 ? field + 4 : 0, 2);
+    number(out, 0, 10);
+    number(out, far ? UINT32_MAX : offset, 4);
+    buffer_text(out, name);
+    if (field > 0)
+        number(out, 1 | field << 16, 4);
+    if (large) {
+        number(out, size, 8);
+        number(out, size, 8);
+    }
+    if (far)
+        number(out, offset, 8);
+}
+
+static void end_records(struct buffer *out, uint64_t directory, uint64_t size, uint64_t count)
+{
+    number(out, 0x06064b50, 4);
+    number(out, 44, 8);
+    number(out, 0, 12);
+    number(out, count, 8);
+    number(out, count, 8);
+    number(out, size, 8);
+    number(out, directory, 8);
+    number(out, 0x07064b50, 4);
+    number(out, 0, 4);
+    number(out, directory + size, 8);
+    number(out, 1, 4);
+    number(out, 0x06054b50, 4);
+    number(out, 0, 4);
+    number(out, count, 2);
+    number(out, count, 2);
+    number(out, size, 4);
+    number(out, UINT32_MAX, 4);
+    number(out, 0, 2);
+}
+
+/* A bare tensor of bytes: sizes [3, 2], `stride` between the rows. */
+static void large_pickle(struct buffer *out, uint64_t stride)
+{
+    static const char begin[] = "\x80\x02"
+                                "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nByteStorage\nX\1\0\0\0"
+                                "0X\3\0\0\0cpu\x8a\x08";
+    buffer_append(out, begin, sizeof begin - 1);
+    number(out, LARGE_BYTES, 8);
+    buffer_append(out, "tQK\5K\3K\2\x86\x8a\x08", 11);
+    number(out, stride, 8);
+    buffer_append(out, "K\1\x86\x89", 4);
+    buffer_text(out, "ccollections\nOrderedDict\n)RtR.");
+}
+
+/* Returns where the storage begins. */
+static uint64_t write_large(const struct world *world, const char *name, uint64_t stride)
+{
+    struct buffer head, tail, pickle;
+    buffer_init(&head);
+    buffer_init(&tail);
+    buffer_init(&pickle);
+    large_pickle(&pickle, stride);
+    local_header(&head, "x/data.pkl");
+    buffer_append(&head, pickle.data, pickle.length);
+    uint64_t storage_header = head.length;
+    local_header(&head, "x/data/0");
+    uint64_t storage = head.length, version_header = storage + LARGE_BYTES;
+    local_header(&tail, "x/version");
+    buffer_text(&tail, "3\n");
+    uint64_t directory = version_header + tail.length, before = tail.length;
+    directory_entry(&tail, "x/data.pkl", pickle.length, 0);
+    directory_entry(&tail, "x/data/0", LARGE_BYTES, storage_header);
+    directory_entry(&tail, "x/version", 2, version_header);
+    end_records(&tail, directory, tail.length - before, 3);
+    dump_files_write(world->folder, name, head.data, head.length);
+    int fd = openat(world->folder_fd, name, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, tail.data, tail.length, (off_t)version_header), tail.length);
+    for (uint64_t row = 0; row < 3; row++) /* elements 5, 6, and the same in the rows below */
+        assert_int_equal(
+            pwrite(fd, (char[]){(char)(2 * row + 1), (char)(2 * row + 2)}, 2, (off_t)(storage + 5 + row * stride)), 2);
+    close(fd);
+    buffer_fini(&head);
+    buffer_fini(&tail);
+    buffer_fini(&pickle);
+    return storage;
+}
+
+static void beyond_4_gib(void **state)
+{
+    struct world *world = *state;
+    static const uint64_t strides[] = {UINT64_C(2) << 30, 3, 20 << 20}; /* read in runs; held in memory, twice */
+    for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
+        uint64_t storage = write_large(world, "large.pt", strides[i]);
+        open_it(world, "large.pt");
+        const struct pt_file_tensor *tensor = pt_file_tensor(world->file);
+        const void *elements;
+        struct error err = ERROR_INIT;
+        assert_true(pt_file_bare(world->file));
+        assert_int_equal(tensor->storage_bytes, LARGE_BYTES);
+        assert_int_equal(tensor->storage_position, storage);
+        assert_false(tensor->contiguous);
+        if (pt_file_elements(world->file, 0, 6, &elements, &err) != ERROR_NONE)
+            fail_msg("%s", err.message);
+        assert_memory_equal(elements, "\1\2\3\4\5\6", 6);
+        assert_int_equal(pt_file_elements(world->file, 3, 2, &elements, &err), ERROR_NONE);
+        assert_memory_equal(elements, "\4\5", 2);
+    }
+}
+
+/* What is read on demand is not there any more: an error, no signal, and no elements of something else. */
+static void shrinks_while_it_is_read(void **state)
+{
+    struct world *world = *state;
+    struct error err = ERROR_INIT;
+    const void *elements = NULL;
+    uint64_t storage = write_large(world, "large.pt", UINT64_C(2) << 30);
+    open_it(world, "large.pt");
+    int fd = openat(world->folder_fd, "large.pt", O_WRONLY | O_CLOEXEC);
+    assert_int_equal(ftruncate(fd, (off_t)(storage + 5 + (UINT64_C(2) << 30) + 1)), 0);
+    close(fd);
+    assert_int_equal(pt_file_elements(world->file, 0, 4, &elements, &err), ERROR_FORMAT);
+    assert_null(elements);
+    assert_int_equal(pt_file_problem(world->file), PT_FILE_UNREADABLE);
+    assert_memory_equal(err.message, "large.pt: cut short while it was read: no byte 2147483", 54);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +371,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_view_is_gathered, set_up, tear_down),
         cmocka_unit_test_setup_teardown(request_ids, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_regular_file, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(beyond_4_gib, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(shrinks_while_it_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(real_files, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
