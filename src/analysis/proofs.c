@@ -61,7 +61,7 @@ static void prove_history(const struct scan *scan)
         calls++;
         unknown_calls += histories == NULL;
         for (size_t k = 0; k < diff->pair_count && histories != NULL; k++) {
-            if (!diff->pairs[k].target)
+            if (!diff->pairs[k].target || evidence_of(scan, i, true, k) == EVIDENCE_NONE)
                 continue;
             rows++;
             equal += histories[k] == HISTORY_EQUAL;

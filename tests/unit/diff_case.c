@@ -180,5 +180,7 @@ char *diff_case_text(const struct diff *diff)
                       diff->calls[i].history_equal);
     for (size_t i = 0; i < diff->observation_count; i++)
         add_observation(&text, diff, &diff->observations[i]);
-    return buffer_steal(&text);
+    char *result = buffer_steal(&text);
+    buffer_fini(&text);
+    return result;
 }

@@ -30,3 +30,15 @@ tests_unit_test_diff_real_SOURCES = tests/unit/test_diff_real.c tests/unit/real_
 tests_unit_test_diff_real_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
 tests_unit_test_diff_real_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libjson.a libcore.a libbase.a \
     $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_diff_damage
+TESTS += tests/unit/test_diff_damage
+tests_unit_test_diff_damage_SOURCES = tests/unit/test_diff_damage.c tests/unit/diff_case.c tests/unit/diff_case.h
+tests_unit_test_diff_damage_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)
+tests_unit_test_diff_damage_LDADD = libscenario.a libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_rows
+TESTS += tests/unit/test_rows
+tests_unit_test_rows_SOURCES = tests/unit/test_rows.c
+tests_unit_test_rows_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_rows_LDADD = libanalysis.a libpt.a libsglang.a libcore.a libbase.a $(CMOCKA_LIBS) -lm
