@@ -43,6 +43,16 @@ static int compare_passes(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
+/* Positions that no model has would cost memory for every one before them. */
+static enum error_code check_positions(const struct side_pass *pass, struct error *err)
+{
+    for (size_t i = 0; i < pass->segment_count; i++)
+        if (pass->segments[i].position + pass->segments[i].rows > SIDE_POSITION_MAX)
+            return error_set(err, ERROR_TOO_LARGE, "positions[%" PRIu32 "] is %" PRId64 ", more than %d",
+                             pass->segments[i].row, pass->segments[i].position, SIDE_POSITION_MAX);
+    return ERROR_NONE;
+}
+
 static void read_pass(struct side_work *work, uint32_t number)
 {
     struct side_pass *pass = &work->side->passes[number];
@@ -62,6 +72,8 @@ static void read_pass(struct side_work *work, uint32_t number)
                                       .named = core.has_rids ? core.rids.count : SIZE_MAX};
         pass->segments = memory_new((core.requests + 1) * sizeof *pass->segments);
         code = segment_cut(&input, pass->segments, &pass->segment_count, &err);
+        if (code == ERROR_NONE)
+            code = check_positions(pass, &err);
         pass->segments = memory_resize(pass->segments, pass->segment_count + 1, sizeof *pass->segments);
     }
     if (code != ERROR_NONE) {
@@ -73,7 +85,7 @@ static void read_pass(struct side_work *work, uint32_t number)
     side_core_free(&core);
 }
 
-static void read_passes(struct side *side, side_progress *progress, void *context)
+static enum error_code read_passes(struct side *side, side_progress *progress, void *context, struct error *err)
 {
     struct side_work work = {.side = side, .file = pt_file_new()};
     for (size_t i = 0; i < side->pass_count; i++) {
@@ -89,6 +101,10 @@ static void read_passes(struct side *side, side_progress *progress, void *contex
     free(work.keys);
     free(work.slots);
     pt_file_free(work.file);
+    if (work.token_count > SIDE_TOKENS_MAX)
+        return error_set(err, ERROR_TOO_LARGE, "'%s': its requests have more than %d tokens together",
+                         side->folders[side->folder_count - 1].path, SIDE_TOKENS_MAX);
+    return ERROR_NONE;
 }
 
 enum error_code side_read(const char *const *paths, unsigned threads, side_progress *progress, void *context,
@@ -106,13 +122,14 @@ enum error_code side_read(const char *const *paths, unsigned threads, side_progr
         side_passes_add(&side, (uint32_t)i);
     if (code == ERROR_NONE && side.pass_count >= SIDE_NOWHERE)
         code = error_set(err, ERROR_TOO_LARGE, "'%s' has %zu passes", paths[count - 1], side.pass_count);
+    if (code == ERROR_NONE && side.pass_count > 0)
+        qsort(side.passes, side.pass_count, sizeof *side.passes, compare_passes);
+    if (code == ERROR_NONE)
+        code = read_passes(&side, progress, context, err);
     if (code != ERROR_NONE) {
         side_fini(&side);
         return code;
     }
-    if (side.pass_count > 0)
-        qsort(side.passes, side.pass_count, sizeof *side.passes, compare_passes);
-    read_passes(&side, progress, context);
     side_sequences_finish(&side);
     side_prefix_fill(&side);
     *ret_side = side;

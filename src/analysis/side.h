@@ -91,7 +91,8 @@ struct side {
 typedef void side_progress(void *context, uint64_t done, uint64_t total);
 
 /* `paths` NULL-terminated, at least one; the last is the folder named by the user, those before hold only history.
- * ERROR_NOT_FOUND, ERROR_FORBIDDEN, ERROR_SYSTEM, ERROR_INCOMPLETE (not one dump file), ERROR_TOO_LARGE, ERROR_MEMORY. */
+ * ERROR_NOT_FOUND, ERROR_FORBIDDEN, ERROR_SYSTEM, ERROR_INCOMPLETE (not one dump file), ERROR_TOO_LARGE, ERROR_MEMORY.
+ */
 enum error_code side_read(const char *const *paths, unsigned threads, side_progress *progress, void *context,
                           struct side *ret_side, struct error *err);
 void side_fini(struct side *side); /* also of a zeroed one */

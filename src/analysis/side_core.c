@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ELEMENTS_MAX = 64 * 1024 * 1024 }; /* of one core tensor: far above any batch */
+enum { ELEMENTS_MAX = 4 * 1024 * 1024 }; /* of one core tensor: far above any batch */
 
 struct records { /* the files of the core tensors; NULL: none */
     const struct audit_table_file *ids, *lengths, *positions, *slots, *rids;
@@ -153,6 +153,9 @@ enum error_code side_core_read(struct side_work *work, const struct side_pass *p
         code = read_rids(work, pass, records.rids, ret_core, err);
     if (code == ERROR_NONE)
         code = read_integers(work, pass, records.lengths, "seq_lens", &ret_core->lengths, &ret_core->requests, err);
+    if (code == ERROR_NONE && ret_core->requests > SIDE_REQUESTS_MAX)
+        code = error_set(err, ERROR_TOO_LARGE, "seq_lens has %zu entries, more than %d", ret_core->requests,
+                         SIDE_REQUESTS_MAX);
     if (code == ERROR_NONE)
         read_layout(work);
     if (code == ERROR_NONE)

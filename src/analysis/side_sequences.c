@@ -195,7 +195,11 @@ void side_sequences_link(struct side_work *work, uint32_t number, const struct s
         struct side_key *key = key_of(work, number, segment->request, core);
         struct side_sequence *sequence = key->sequence != SIDE_NOWHERE ? &side->sequences[key->sequence] : NULL;
         bool broken = sequence != NULL && sequence->broken_pass != SIDE_NOWHERE;
-        if (sequence == NULL || (!goes_on(sequence, segment) && !(broken && sequence->length == 0))) {
+        bool anew = sequence == NULL || (!goes_on(sequence, segment) && !(broken && sequence->length == 0));
+        work->token_count += (size_t)segment->position + segment->rows - (anew ? 0 : sequence->length);
+        if (work->token_count > SIDE_TOKENS_MAX)
+            return;
+        if (anew) {
             sequence = begin(work, key, pass->step);
             sequence->cached_length = sequence->prompt_length = (size_t)segment->position;
             append_unknown(sequence, (size_t)segment->position);

@@ -4,6 +4,12 @@
 #include "analysis/side.h"
 #include "pt/pt_file.h"
 
+enum {
+    SIDE_REQUESTS_MAX = 64 * 1024,        /* of one pass */
+    SIDE_POSITION_MAX = 16 * 1024 * 1024, /* above the context of any model */
+    SIDE_TOKENS_MAX = 128 * 1024 * 1024,  /* of all sequences, cached ones too */
+};
+
 /* The core tensors of one pass, until it is linked. */
 struct side_core {
     int64_t *ids, *positions; /* [tokens] */
@@ -28,6 +34,7 @@ struct side_work {
     uint32_t *slots; /* hash of keys: number + 1 */
     size_t slot_count;
     size_t sequence_capacity;
+    size_t token_count; /* of all sequences; beyond SIDE_TOKENS_MAX nothing is linked any more */
 };
 
 /* side_passes.c: groups the files of a folder into passes, with hooks, replayed and draft; appends them. */

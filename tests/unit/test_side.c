@@ -275,6 +275,51 @@ static void test_files_that_are_missing_or_damaged(void **state)
     expect_sequence(&f->side, 0, "a plen 4 len 8 known 4: 0.0 0.1 0.2 0.3 - - - 4.0");
 }
 
+/* Writes a core tensor of step 0 anew, under dump_index `index`. */
+static void put(struct fixture *f, const char *name, long index, unsigned dimensions, size_t rows, size_t columns,
+                const int64_t *values)
+{
+    char record[128], part[96];
+    struct torch_file_value value = {.type = TORCH_FILE_INT64,
+                                     .device = "cpu",
+                                     .dimensions = dimensions,
+                                     .size = {rows, columns},
+                                     .stride = {dimensions == 1 ? 1 : columns, 1},
+                                     .data = values};
+    struct torch_file_meta meta = {
+        .dump_index = index, .name = name, .layer_id = -1, .world_size = 1, .tokenizer_path = "MODEL"};
+    struct text text;
+    snprintf(part, sizeof part, "name=%s___recompute_status=disabled.pt", name);
+    scenario_remove(f->folder, part, NULL);
+    snprintf(record, sizeof record, "step=0___rank=0___dump_index=%ld___name=%s___recompute_status=disabled", index,
+             name);
+    text_init(&text);
+    torch_file_build(&value, &meta, record, NULL, &text);
+    char file[160];
+    snprintf(file, sizeof file, "%s.pt", record);
+    dump_files_write(f->folder, file, text.data, text.length);
+    text_fini(&text);
+}
+
+static void test_positions_of_three_kinds_and_those_of_no_model(void **state)
+{
+    struct fixture *f = *state;
+    static const int64_t three[] = {0, 1, 2, 3, 0, 0, 1, 1, 0, 1, 0, 1}, far[] = {0, 1, 2, INT64_C(1) << 40},
+                         lengths[] = {3, (INT64_C(1) << 40) + 1}, slots[] = {1, 2};
+    unsigned a = scenario_request(f->scenario, "a", TOKENS, 8);
+    scenario_prefill(f->scenario, a, 4);
+    put(f, "positions", 5, 2, 3, 4, three); /* mrope */
+    read_folder(f);
+    expect_sequence(&f->side, 0, "a plen 4 len 4 known 4: 0.0 0.1 0.2 0.3");
+    side_fini(&f->side);
+    put(f, "positions", 5, 1, 4, 1, far);
+    put(f, "seq_lens", 4, 1, 2, 1, lengths);
+    put(f, "req_pool_indices", 6, 1, 2, 1, slots);
+    scenario_remove(f->folder, "name=rids", NULL);
+    read_folder(f);
+    assert_string_equal(f->side.passes[0].problem, "step 0 rank 0: positions[3] is 1099511627776, more than 16777216");
+}
+
 static void test_history_of_another_folder(void **state)
 {
     struct fixture *f = *state;
@@ -398,6 +443,7 @@ int main(void)
         T(test_drafts),
         T(test_a_broken_chunk),
         T(test_files_that_are_missing_or_damaged),
+        T(test_positions_of_three_kinds_and_those_of_no_model),
         T(test_history_of_another_folder),
         T(test_passes_of_a_draft_model),
         T(test_a_pass_that_lost_a_layer_is_no_draft),
