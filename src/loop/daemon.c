@@ -109,8 +109,8 @@ static void on_registered(struct registry_entry *entry, void *user)
 
 static void on_unregistered(struct registry_entry *entry, void *user)
 {
+    daemon_last_keep(user, entry); /* asks the backstop about it */
     daemon_backstop_gone(user, entry);
-    daemon_last_keep(user, entry);
     daemon_tell(user);
 }
 

@@ -76,6 +76,20 @@ void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t siz
         snprintf(text, size, "uid %u", (unsigned)uid);
 }
 
+void daemon_access_stamp(struct daemon *daemon, const char *name, uid_t uid, struct json *run)
+{
+    char number[16];
+    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
+    bool recorded = owned != NULL && owned->uid == uid && owned->owner[0] != '\0';
+    const char *owner = recorded           ? owned->owner
+                        : uid == geteuid() ? daemon->known->own_name
+                                           : daemon_names_find(daemon, uid);
+    snprintf(number, sizeof number, "%u", (unsigned)uid);
+    json_set_string(run, "name", name);
+    json_set_u64(run, "uid", uid);
+    json_set_string(run, "owner", owner != NULL && owner[0] != '\0' ? owner : number);
+}
+
 bool daemon_access_by(struct daemon *daemon, const struct control_request *request, char *text, size_t size)
 {
     const char *name = daemon_names_find(daemon, request->uid);

@@ -47,6 +47,7 @@ struct member {
     uint64_t id;
     struct disk *disk; /* NULL: not watched */
     uint64_t floor_bytes;
+    bool ended;   /* by us */
     bool unended; /* its end was ordered, and failed */
 };
 
@@ -90,7 +91,8 @@ static void end_run(struct disk *disk, const struct registry_entry *entry, const
                            : "the rules",
             size_text(order->recent_bytes, wrote), (double)order->recent_ms / 1000);
     struct member *member = entry->backstop;
-    member->unended = code != ERROR_NONE;
+    member->ended = code == ERROR_NONE;
+    member->unended = !member->ended;
     if (member->unended)
         fprintf(stderr, "kldumpd: run %s could not be ended, which is tried again until it is gone: %s\n", entry->name,
                 err.message);
@@ -102,6 +104,7 @@ static void end_again(const struct daemon *daemon)
         struct member *member = entry->backstop;
         if (member == NULL || !member->unended || kill_run(daemon, entry, NULL) != ERROR_NONE)
             continue;
+        member->ended = true;
         member->unended = false;
         fprintf(stderr, "kldumpd: run %s is ended now\n", entry->name);
     }
@@ -264,6 +267,12 @@ void daemon_backstop_changed(struct daemon *daemon, struct registry_entry *entry
     member->floor_bytes = floor;
     if (member->disk != NULL)
         refresh(member->disk);
+}
+
+bool daemon_backstop_has_ended(const struct registry_entry *entry)
+{
+    const struct member *member = entry->backstop;
+    return member != NULL && member->ended;
 }
 
 void daemon_backstop_gone(struct daemon *daemon, struct registry_entry *entry)

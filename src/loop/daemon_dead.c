@@ -8,12 +8,14 @@
 
 enum { LOG_REPLY_MAX = 256 * 1024 };
 
-static void answer_run(const struct daemon *daemon, const struct daemon_found *run, const struct json *whole,
+static void answer_run(struct daemon *daemon, const struct daemon_found *run, const struct json *whole,
                        struct control_request *request)
 {
     struct json *result = json_object();
-    json_set_child(result, "run",
-                   daemon_access_sees_all(daemon, request, run->uid) ? json_copy(whole) : daemon_access_redact(whole));
+    bool all = daemon_access_sees_all(daemon, request, run->uid);
+    struct json *told = all ? json_copy(whole) : daemon_access_redact(whole);
+    daemon_access_stamp(daemon, run->name, run->uid, told);
+    json_set_child(result, "run", told);
     control_reply(request, result);
 }
 
@@ -64,7 +66,7 @@ static void answer_logs(const struct daemon *daemon, const char *name, struct co
     buffer_fini(&text);
 }
 
-void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *run, struct control_request *request)
+void daemon_dead_answer(struct daemon *daemon, const struct daemon_found *run, struct control_request *request)
 {
     const char *name = run->name;
     struct error err = ERROR_INIT;

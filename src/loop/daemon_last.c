@@ -1,7 +1,8 @@
 /* Happy path: the guard of a wrapper's run, known from the register alone, goes; what it said last is kept for LAST_MS,
  * so that who has stopped the run, or waits for its end, learns how it ended. Its record is elsewhere, with its user.
  *
- * It went without having said the end: it was lost. Too many: the oldest go. Too large: what everybody may see. */
+ * It went without having said the end: it was lost, or ended by the backstop. Too many: the oldest go. Too large: what
+ * everybody may see. */
 #include "base/memory.h"
 #include "base/text.h"
 #include "core/run.h"
@@ -39,6 +40,14 @@ static bool has_record(const struct daemon *daemon, const struct registry_entry 
     return daemon_runs_owner(daemon, entry->name, &owner) && owner == entry->uid;
 }
 
+static void end_run(struct json *run, bool at_floor)
+{
+    if (at_floor)
+        run_json_end_backstop(run);
+    else
+        run_json_end(run, RUN_OUTCOME_GUARD_LOST, "its guard was lost; its keeper kills the run then");
+}
+
 void daemon_last_keep(struct daemon *daemon, const struct registry_entry *entry)
 {
     const char *state = "";
@@ -55,7 +64,7 @@ void daemon_last_keep(struct daemon *daemon, const struct registry_entry *entry)
     }
     json_optional_string(last->run, "state", "", &state, NULL);
     if (run_state_from_name(state) != RUN_ENDED)
-        run_json_end(last->run, RUN_OUTCOME_GUARD_LOST, "its guard was lost; its keeper kills the run then");
+        end_run(last->run, daemon_backstop_has_ended(entry));
     text_copy(last->name, sizeof last->name, entry->name);
     last->uid = entry->uid;
     last->gone_ms = clock_now_ms();

@@ -45,29 +45,6 @@ struct daemon_list {
     size_t bytes, left_out;
 };
 
-/* No name: the number. */
-static void name_or_number(const char *name, uid_t uid, char *text, size_t size)
-{
-    if (name != NULL && name[0] != '\0')
-        snprintf(text, size, "%s", name);
-    else
-        snprintf(text, size, "%u", (unsigned)uid);
-}
-
-static void user_name(struct daemon *daemon, uid_t uid, char *text, size_t size)
-{
-    name_or_number(uid == geteuid() ? daemon->known->own_name : daemon_names_find(daemon, uid), uid, text, size);
-}
-
-static void owner_name(struct daemon *daemon, const char *name, uid_t uid, char *text, size_t size)
-{
-    const struct daemon_owned *owned = daemon_keep_find(daemon, name);
-    if (owned != NULL && owned->owner[0] != '\0')
-        name_or_number(owned->owner, uid, text, size);
-    else
-        user_name(daemon, uid, text, size);
-}
-
 /* One whose record cannot be read. */
 static struct json *unread(const char *name, const char *state, const char *message)
 {
@@ -116,19 +93,17 @@ static struct json *look(struct daemon *daemon, const char *name, uid_t uid, boo
     return unread(name, "unknown", err.message);
 }
 
-/* Whose it is says the kernel, not the record. */
 static struct json *tell(struct daemon *daemon, const struct control_request *request, const char *name, bool live)
 {
-    char owner[80];
     uid_t uid = 0;
     bool known = daemon_runs_owner(daemon, name, &uid);
     struct json *run = look(daemon, name, uid, live);
-    owner_name(daemon, name, uid, owner, sizeof owner);
-    json_set_string(run, "owner", known ? owner : NULL);
-    if (known)
-        json_set_u64(run, "uid", uid);
-    else
+    if (known) {
+        daemon_access_stamp(daemon, name, uid, run);
+    } else {
+        json_set_null(run, "owner");
         json_set_null(run, "uid");
+    }
     if (daemon_access_sees_all(daemon, request, uid))
         return run;
     struct json *seen = daemon_access_redact(run);
@@ -189,13 +164,11 @@ static bool step(struct daemon *daemon, struct daemon_list *list)
 static void add_registered(struct daemon *daemon, struct daemon_list *list, struct json *runs)
 {
     for (const struct registry_entry *entry = registry_first(daemon->registry); entry != NULL; entry = entry->next) {
-        char owner[80];
         struct buffer text;
         if (daemon_runs_has(daemon, entry->name, entry->uid))
             continue;
         struct json *run = as_registered(entry);
-        user_name(daemon, entry->uid, owner, sizeof owner);
-        json_set_string(run, "owner", owner);
+        daemon_access_stamp(daemon, entry->name, entry->uid, run);
         if (!daemon_access_sees_all(daemon, list->request, entry->uid)) {
             struct json *seen = daemon_access_redact(run);
             json_free(run);

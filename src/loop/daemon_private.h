@@ -158,7 +158,7 @@ void daemon_relay_gone(struct control_connection *connection, void *user);
 void daemon_relay_end(struct daemon *daemon);
 
 /* daemon_dead.c: the same for a run that has ended, from what it left behind. */
-void daemon_dead_answer(const struct daemon *daemon, const struct daemon_found *run, struct control_request *request);
+void daemon_dead_answer(struct daemon *daemon, const struct daemon_found *run, struct control_request *request);
 
 /* daemon_last.c: how runs ended that were known from the register alone, for a minute. */
 enum { DAEMON_LAST_RUNS = 64 };
@@ -240,6 +240,9 @@ bool daemon_access_sees_all(const struct daemon *daemon, const struct control_re
 struct json *daemon_access_redact(const struct json *run);
 /* For people and for a guard's record: "bob (uid 1001)"; "uid 1001" without a name, or while it is not known yet. */
 void daemon_access_user(struct daemon *daemon, uid_t uid, char *text, size_t size);
+/* Makes a run object say whose it is as the kernel and our own record do, whatever its guard or its user's record told:
+ * name, uid, and owner, which is the number for a user without a name, or until it is known. */
+void daemon_access_stamp(struct daemon *daemon, const char *name, uid_t uid, struct json *run);
 /* The same of who asks. False: his name is not known yet. */
 bool daemon_access_by(struct daemon *daemon, const struct control_request *request, char *text, size_t size);
 
@@ -270,6 +273,7 @@ void daemon_rules_free(struct daemon *daemon); /* last of all: `admin` */
 struct daemon_backstop;
 void daemon_backstop_rules(struct daemon *daemon); /* the admin's rules have been replaced */
 void daemon_backstop_changed(struct daemon *daemon, struct registry_entry *entry);
+bool daemon_backstop_has_ended(const struct registry_entry *entry); /* this run, before daemon_backstop_gone */
 void daemon_backstop_gone(struct daemon *daemon, struct registry_entry *entry);
 void daemon_backstop_end(struct daemon *daemon);
 bool daemon_backstop_progresses(struct daemon *daemon); /* for the watchdog */

@@ -160,14 +160,8 @@ static struct json *answer_for(const struct daemon_relay *relay, const struct js
     struct json *seen = relay->sees_all ? json_copy(answer) : json_object();
     if (relay->sees_all && json_type(run) != JSON_OBJECT)
         return seen;
-    uint64_t claimed = UINT64_MAX;
     struct json *told = relay->sees_all ? json_copy(run) : daemon_access_redact(run);
-    if (json_get_u64(told, "uid", &claimed, NULL) == ERROR_NONE && claimed != relay->run.uid) {
-        char owner[128];
-        daemon_access_user(relay->daemon, relay->run.uid, owner, sizeof owner);
-        json_set_u64(told, "uid", relay->run.uid);
-        json_set_string(told, "owner", owner);
-    }
+    daemon_access_stamp(relay->daemon, relay->run.name, relay->run.uid, told);
     json_set_child(seen, "run", told);
     return seen;
 }

@@ -196,6 +196,52 @@ def test_ones_own_run_comes_first_and_root_is_asked_which(place):
     assert place.run("a")["state"] == "armed"
 
 
+LIAR = """
+import json, os, socket, sys
+register, folder = sys.argv[1:]
+control = socket.socket(socket.AF_UNIX)
+control.bind(folder + "/control")
+control.listen()
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect(register)
+lie = {"name": "a", "owner": "root", "uid": 0, "state": "armed"}
+socket.send_fds(link, [json.dumps({"version": 1, "name": "liar", "run": lie}).encode()],
+                [os.open(folder, os.O_PATH | os.O_DIRECTORY), os.open(folder + "/control", os.O_PATH)])
+print(link.recv(65536).decode(), flush=True)
+while True:
+    client = control.accept()[0]
+    for line in client.makefile():
+        answer = {"jsonrpc": "2.0", "id": json.loads(line)["id"], "result": {"version": 1, "run": lie}}
+        client.sendall(json.dumps(answer).encode() + bytes([10]))
+"""
+
+
+def test_whose_a_run_is_says_the_kernel_and_no_guard(place):
+    """A guard that calls itself root's, and another run; and what its user has written into a record."""
+    person = place.other
+    process = person.popen("/usr/bin/python3", "-B", "-c", LIAR, place.runtime / "register", person.folder)
+    try:
+        assert json.loads(process.stdout.readline()) == {"ok": True}
+        for who in person, place.owner, place.admin:
+            with place.control_of(who) as control:
+                [listed] = [run for run in control.call("list")["runs"] if run["name"] == "liar"]
+                for run in listed, control.call("status", run="liar")["run"]:
+                    assert (run["name"], run["owner"], run["uid"]) == ("liar", str(person.uid), person.uid)
+    finally:
+        process.kill()
+        process.communicate()
+    person.start("told")
+    person.ctl("stop", "told")
+    record = place.runtime / "runs/told/record.json"
+    content = json.loads(record.read_text())
+    content["run"].update(owner="root", uid=0)
+    record.write_text(json.dumps(content))
+    for who in person, place.owner:
+        with place.control_of(who) as control:
+            run = control.call("status", run="told")["run"]
+            assert (run["owner"], run["uid"], run["state"]) == (str(person.uid), person.uid, "ended")
+
+
 def test_a_program_of_another_user_in_the_place_of_a_guard_is_not_asked(place):
     """The owner of a run's folder may put there what he likes: a link to another's socket, or one of somebody else's."""
     place.owner.start("b")

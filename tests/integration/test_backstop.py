@@ -133,6 +133,9 @@ def test_the_other_lives_where_that_is_enough_and_an_own_floor_is_its_runs_alone
     assert "ended run own of " in told[0] and "160.0 MiB of the run itself" in told[0]
     assert "ended run writer of " in told[1] and "64.0 MiB of " in told[1]
     wait_for(lambda: not box.lives("own") and not box.lives("writer"), 10, "the end of both")
+    for name in "own", "writer":  # known from the register alone: what kldumpd did is their last word
+        [run] = json.loads(box.place.ctl("status", name, "--json").stdout)["runs"]
+        assert (run["state"], run["outcome"], run["exit_status"]) == ("ended", "floor", 83) and "at the floor" in run["message"]
     time.sleep(2.5)
     assert box.lives("idle") and box.lives("beside")
 
