@@ -245,9 +245,9 @@ static void print_evidence(const struct page *page)
                                  c.exonerated == 1 ? "" : "s", least));
     free(least);
     if (c.untested > 0)
-        paragraph_free(
-            page, "untested", OUTPUT_PLAIN,
-            memory_format("%zu operator%s without a row of equal inputs", c.untested, c.untested == 1 ? "" : "s"));
+        paragraph_free(page, "untested", OUTPUT_PLAIN,
+                       memory_format("%zu operator%s without a compared row of equal inputs", c.untested,
+                                     c.untested == 1 ? "" : "s"));
 }
 
 /* ---- blind spots ---- */
