@@ -379,18 +379,13 @@ static bool has_shape(const struct compare_rows *rows, const struct compare_grou
                     b->tokens, b->requests);
 }
 
-void compare_rows_observation(struct compare_rows *rows, size_t index)
+/* Compares the groups; false: the observation cannot be compared at all. */
+static bool compare_groups(struct compare_rows *rows, bool decided)
 {
     const struct compare_rows_shared *shared = rows->shared;
+    size_t index = rows->observation;
     struct diff_observation *observation = &shared->diff->observations[index];
     const struct compare_found *found = &shared->found[index];
-    bool decided = false;
-    begin_observation(rows, index);
-    observation->rows = DIFF_ROWS_NONE;
-    if (shared->observations->slots[index].place) {
-        observation->note = memory_copy("says where something lies, not what it is: not compared");
-        return;
-    }
     for (size_t i = 0; i < shared->group_count; i++) {
         const struct compare_group *group = &shared->groups[i];
         if (observations_file(shared->sides[0], shared->files[0], group->a_pass, index) == NULL ||
@@ -404,7 +399,7 @@ void compare_rows_observation(struct compare_rows *rows, size_t index)
                 continue;
             decided = true;
             if (!is_comparable(&found->reading) || observation->presence == DIFF_PRESENCE_SHAPE)
-                return;
+                return false;
             observation->marks = memory_new(shared->diff->pair_count + 1);
         }
         if (has_shape(rows, group, &found->reading))
@@ -412,6 +407,52 @@ void compare_rows_observation(struct compare_rows *rows, size_t index)
         else
             note_shapes(rows, "another shape in some passes: left out there");
     }
+    return decided;
+}
+
+/* Compares once more, with the parts of a token's row in the other order. */
+static void compare_again(struct compare_rows *rows, bool by_part)
+{
+    struct diff_observation *observation = &rows->shared->diff->observations[rows->observation];
+    struct compare_found *found = &rows->shared->found[rows->observation];
+    found->reading.by_part = by_part;
+    found->control_elements = found->control_unequal = 0;
+    observation->tested = observation->unequal = observation->control_tested = observation->control_unequal = 0;
+    observation->first_unequal_pair = SIZE_MAX;
+    numbers_init(&observation->numbers);
+    memset(observation->marks, DIFF_MARK_NONE, rows->shared->diff->pair_count);
+    compare_groups(rows, true);
+}
+
+/* Several rows a token may lie token by token or part by part. Equal rows of prompts confirm the first; where some are
+ * unequal, and in the second order every row is equal, it is the second (facts/dump-analysis.md 3.4). */
+static void find_order(struct compare_rows *rows)
+{
+    const struct diff_observation *observation = &rows->shared->diff->observations[rows->observation];
+    const struct rows_reading *reading = &rows->shared->found[rows->observation].reading;
+    bool doubtful = observation->control_tested > 0 ? observation->control_unequal > 0
+                                                    : observation->unequal == observation->tested;
+    if (reading->rows != DIFF_ROWS_TOKEN || reading->factor == 1 || reading->dimension != 0 || !doubtful ||
+        observation->unequal + observation->control_unequal == 0)
+        return;
+    compare_again(rows, true);
+    if (observation->unequal + observation->control_unequal > 0)
+        compare_again(rows, false);
+}
+
+void compare_rows_observation(struct compare_rows *rows, size_t index)
+{
+    const struct compare_rows_shared *shared = rows->shared;
+    struct diff_observation *observation = &shared->diff->observations[index];
+    const struct compare_found *found = &shared->found[index];
+    begin_observation(rows, index);
+    observation->rows = DIFF_ROWS_NONE;
+    if (shared->observations->slots[index].place) {
+        observation->note = memory_copy("says where something lies, not what it is: not compared");
+        return;
+    }
+    if (compare_groups(rows, false))
+        find_order(rows);
     if (found->trouble.text != NULL) {
         observation->presence = DIFF_PRESENCE_UNREADABLE;
         free(observation->note);

@@ -200,7 +200,7 @@ static struct dump_name_text behind_layer(const struct dump_name *name)
 }
 
 /* The same slot in another layer. */
-static bool same_place_of_other_layer(const struct scan *scan, uint32_t x, uint32_t y)
+static bool is_same_slot(const struct scan *scan, uint32_t x, uint32_t y)
 {
     const struct diff_observation *a = &scan->diff->observations[x], *b = &scan->diff->observations[y];
     if (!a->has_layer || !b->has_layer || a->layer == b->layer)
@@ -210,31 +210,46 @@ static bool same_place_of_other_layer(const struct scan *scan, uint32_t x, uint3
     return tail_a.length > 0 && tail_a.length == tail_b.length && memcmp(tail_a.at, tail_b.at, tail_a.length) == 0;
 }
 
+static bool is_activation(const struct scan *scan, uint32_t index)
+{
+    const struct diff_observation *observation = &scan->diff->observations[index];
+    enum pt_dtype_kind kind = pt_dtype_kind(observation->dtype);
+    return compare_found(scan->compare, index)->fingerprint != 0 && !observation->input && observation->call != NONE &&
+           scan->diff->calls[observation->call].leaf && (kind == PT_DTYPE_KIND_FLOAT || kind == PT_DTYPE_KIND_PACKED);
+}
+
+struct print {
+    uint64_t value;
+    uint32_t observation;
+};
+
+static int by_print(const void *x, const void *y)
+{
+    const struct print *a = x, *b = y;
+    if (a->value != b->value)
+        return a->value < b->value ? -1 : 1;
+    return a->observation < b->observation ? -1 : 1;
+}
+
 /* M7: an output of an operator with the same bytes in several layers. */
 static void tell_stale(const struct scan *scan)
 {
-    for (uint32_t i = 0; i < scan->compared; i++) {
-        const struct diff_observation *observation = &scan->diff->observations[i];
-        uint64_t print = compare_found(scan->compare, i)->fingerprint;
-        enum pt_dtype_kind kind = pt_dtype_kind(observation->dtype);
-        if (print == 0 || observation->input || observation->call == NONE ||
-            !scan->diff->calls[observation->call].leaf || (kind != PT_DTYPE_KIND_FLOAT && kind != PT_DTYPE_KIND_PACKED))
-            continue;
+    struct diff *diff = scan->diff;
+    struct print *prints = memory_new((scan->compared + 1) * sizeof *prints);
+    size_t count = 0, end;
+    for (uint32_t i = 0; i < scan->compared; i++)
+        if (is_activation(scan, i))
+            prints[count++] = (struct print){compare_found(scan->compare, i)->fingerprint, i};
+    qsort(prints, count, sizeof *prints, by_print);
+    for (size_t first = 0; first < count; first = end) {
         size_t layers = 1;
-        bool first = true;
-        for (uint32_t k = 0; k < scan->compared && first; k++)
-            if (k != i && compare_found(scan->compare, k)->fingerprint == print &&
-                same_place_of_other_layer(scan, i, k)) {
-                layers++;
-                first = k > i;
-            }
-        if (first && layers >= STALE_LAYERS)
-            diff_tell(
-                scan->diff, DIFF_MESSAGE_M7, "%s is byte-identical in %zu layers of step %" PRIu64, observation->name,
-                layers,
-                scan->diff->pairs[observation->first_unequal_pair == SIZE_MAX ? 0 : observation->first_unequal_pair]
-                    .a_step);
+        for (end = first + 1; end < count && prints[end].value == prints[first].value; end++)
+            layers += is_same_slot(scan, prints[first].observation, prints[end].observation);
+        if (layers >= STALE_LAYERS)
+            diff_tell(diff, DIFF_MESSAGE_M7, "%s is byte-identical in %zu layers at the first row compared",
+                      diff->observations[prints[first].observation].name, layers);
     }
+    free(prints);
 }
 
 /* M9: layers whose inputs were dumped and whose outputs were not, in all of them. */

@@ -126,6 +126,13 @@ bool rows_pieces(const struct rows_reading *reading, const struct pt_file_tensor
             outer *= tensor->size[d];
         else if (d > reading->dimension)
             inner *= tensor->size[d];
+    if (reading->by_part && outer == 1) {
+        *ret_length = inner;
+        *ret_first = row * inner;
+        *ret_step = tensor->size[reading->dimension] / reading->factor * inner;
+        *ret_pieces = reading->factor;
+        return true;
+    }
     *ret_length = reading->factor * inner;
     *ret_first = row * *ret_length;
     *ret_step = tensor->size[reading->dimension] * inner;

@@ -9,6 +9,7 @@ struct rows_reading {
     enum diff_rows rows;
     unsigned dimension; /* of TOKEN and REQUEST */
     uint64_t factor;    /* TOKEN: this many times the tokens of the pass */
+    bool by_part;       /* of factor > 1: all tokens of the first part, then all of the second; else token by token */
 };
 
 enum { ROWS_READINGS = 2 * PT_FILE_RANK_MAX + 1 };

@@ -292,6 +292,45 @@ static void stages(void **state)
     diff_case_remove(&folders);
 }
 
+/* Turns [tokens * heads, width] of one file from token by token to head by head. */
+static void turn(const char *folder, const char *step, const char *slot, size_t tokens, size_t heads, size_t width)
+{
+    char *name = find_file(folder, step, slot, "___"), *bytes = malloc(BYTES), *turned = malloc(BYTES);
+    size_t length = read_bytes(folder, name, bytes);
+    char *at = memmem(bytes, length, "/data/0", 7);
+    assert_non_null(at);
+    char *data = bytes + ((size_t)(at - bytes) + 7 + 4 + 63) / 64 * 64;
+    for (size_t token = 0; token < tokens; token++)
+        for (size_t head = 0; head < heads; head++)
+            memcpy(turned + (head * tokens + token) * width, data + (token * heads + head) * width, width);
+    memcpy(data, turned, tokens * heads * width);
+    dump_files_write(folder, name, bytes, length);
+    free(bytes);
+    free(turned);
+    free(name);
+}
+
+/* Heads that lie head by head: found out by what fits. */
+static void head_by_head(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    world.model.fused_qk_norm = true;
+    struct diff_case_folders folders = diff_case_write(&world);
+    turn(folders.pre, "step=5___", "layers.1.self_attn.q_norm.output", 9, 4, 16);
+    turn(folders.dec, "step=0___", "layers.1.self_attn.q_norm.output", 5, 4, 16);
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+    const struct diff_observation *turned = diff_case_observation(&diff, "model.layers.1.self_attn.q_norm.output");
+    const struct diff_observation *other = diff_case_observation(&diff, "model.layers.0.self_attn.q_norm.output");
+    assert_int_equal(diff_status(&diff), STATUS_DONE);
+    assert_int_equal(turned->factor, 4);
+    assert_int_equal(turned->tested, 4);
+    assert_int_equal(turned->control_tested, 5);
+    assert_int_equal(other->tested, 4);
+    diff_fini(&diff);
+    diff_case_remove(&folders);
+}
+
 /* Behind the last file of the last pass of a folder. */
 static void add_scale(const char *folder, long step, long index, float value)
 {
@@ -336,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(damaged),       cmocka_unit_test(refused),
                                        cmocka_unit_test(holes),         cmocka_unit_test(stale_and_filtered),
                                        cmocka_unit_test(other_modules), cmocka_unit_test(other_outputs),
-                                       cmocka_unit_test(stages),        cmocka_unit_test(batch_wide)};
+                                       cmocka_unit_test(stages),        cmocka_unit_test(batch_wide),
+                                       cmocka_unit_test(head_by_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

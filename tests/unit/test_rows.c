@@ -78,7 +78,7 @@ static void pieces(void **state)
     uint64_t first, step, count, length;
     struct shape shape = {5, 2, 3, {3, 10, 4}};
     struct pt_file_tensor tensor = tensor_of(&shape);
-    struct rows_reading token = {DIFF_ROWS_TOKEN, 1, 2}, shared = {DIFF_ROWS_SHARED, 0, 1};
+    struct rows_reading token = {DIFF_ROWS_TOKEN, 1, 2, false}, shared = {DIFF_ROWS_SHARED, 0, 1, false};
     assert_true(rows_pieces(&token, &tensor, 4, &first, &step, &count, &length));
     assert_int_equal(first, 32);
     assert_int_equal(step, 40);
@@ -88,6 +88,14 @@ static void pieces(void **state)
     assert_true(rows_pieces(&shared, &tensor, 0, &first, &step, &count, &length));
     assert_int_equal(count * length, 120);
     assert_false(rows_pieces(&shared, &tensor, 1, &first, &step, &count, &length));
+    struct shape parts = {5, 1, 2, {15, 4}};
+    struct pt_file_tensor by_parts = tensor_of(&parts);
+    struct rows_reading part = {DIFF_ROWS_TOKEN, 0, 3, true};
+    assert_true(rows_pieces(&part, &by_parts, 2, &first, &step, &count, &length));
+    assert_int_equal(first, 8);
+    assert_int_equal(step, 20);
+    assert_int_equal(count, 3);
+    assert_int_equal(length, 4);
     assert_true(rows_fit(&token, &tensor, 5, 2, &tensor, 5, 2));
     assert_false(rows_fit(&token, &tensor, 5, 2, &tensor, 4, 2));
 }
