@@ -239,23 +239,33 @@ static enum error_code widen(struct pt_zip *zip, const uint8_t *extra, size_t le
     return ERROR_NONE;
 }
 
+enum { BYTE_REFUSED = 1, BYTE_SLASH = 2, BYTE_HIGH = 4 };
+static const uint8_t byte_classes[256] = {
+    [0 ... 0x1f] = BYTE_REFUSED, [0x7f] = BYTE_REFUSED,       ['\\'] = BYTE_REFUSED,
+    ['/'] = BYTE_SLASH,          [0x80 ... 0xff] = BYTE_HIGH,
+};
+
+static bool climbs(const char *part, size_t length)
+{
+    return length == 2 && part[0] == '.' && part[1] == '.';
+}
+
 /* No "..", nothing that a terminal or a file system would take as something else; UTF-8. */
 static bool name_is_plain(const char *name, size_t length)
 {
-    size_t part = 0;
-    unsigned char all = 0;
-    for (size_t i = 0; i <= length; i++) {
-        unsigned char byte = i < length ? (unsigned char)name[i] : '/';
-        if (byte < 0x20 || byte == 0x7f || byte == '\\')
+    unsigned seen = 0;
+    for (size_t i = 0; i < length; i++)
+        seen |= byte_classes[(unsigned char)name[i]];
+    if ((seen & BYTE_REFUSED) != 0 || ((seen & BYTE_HIGH) != 0 && !text_is_utf8(name, length)))
+        return false;
+    for (const char *slash; (seen & BYTE_SLASH) != 0 && (slash = memchr(name, '/', length)) != NULL;) {
+        size_t part = (size_t)(slash - name);
+        if (climbs(name, part))
             return false;
-        all |= byte;
-        if (byte == '/') {
-            if (i - part == 2 && name[part] == '.' && name[part + 1] == '.')
-                return false;
-            part = i + 1;
-        }
+        name += part + 1;
+        length -= part + 1;
     }
-    return all < 0x80 || text_is_utf8(name, length);
+    return !climbs(name, length);
 }
 
 /* The first name gives the prefix of all; it is looked at once. */
