@@ -19,7 +19,8 @@ void dump_files_archive(struct buffer *out, const char *prefix, const struct dum
 /* A pickle as of a rids file, with the list's items appended as pickle does it. */
 void dump_files_pickle(struct buffer *out, const char *const *ids, size_t count);
 
-/* A new folder below $TMPDIR; the caller frees the path after dump_files_remove. */
+/* A new folder below $TMPDIR, else /dev/shm where there is room, else /tmp; the caller frees the path after
+ * dump_files_remove. */
 char *dump_files_folder(void);
 void dump_files_remove(const char *folder); /* and all that is in it */
 
