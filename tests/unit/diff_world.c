@@ -82,7 +82,8 @@ static void add_pairs(struct diff *diff, const struct shape *s)
                     .b_row = (uint32_t)position,
                 };
         diff->requests[diff->request_count++] = (struct diff_request){
-            .a_rid = s->hostile ? memory_copy("<script>alert('rid')</script>&\"\033[31m") : memory_format("dec-%u", q),
+            .a_rid = s->hostile ? memory_copy("<script>alert('rid')</script>&\"\033[31m\xff\n</style>")
+                                : memory_format("dec-%u", q),
             .b_rid = memory_format("pre-%u", q),
             .prompt_length = prompt,
             .a_length = prompt + s->generated,

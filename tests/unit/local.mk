@@ -170,6 +170,12 @@ tests_unit_test_spark_SOURCES = tests/unit/test_spark.c
 tests_unit_test_spark_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_spark_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_progress
+TESTS += tests/unit/test_progress
+tests_unit_test_progress_SOURCES = tests/unit/test_progress.c
+tests_unit_test_progress_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_progress_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
+
 # kldumpctl itself against a guard without a server
 dist_check_SCRIPTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_ctl_list.py tests/unit/test_doctor.py tests/unit/test_watch.py
 EXTRA_DIST += tests/unit/fake_guard.py

@@ -131,6 +131,7 @@ class Reports(unittest.TestCase):
         page = Page(text)
         self.assertNotIn("\x1b", text)
         self.assertNotIn("<script", text)
+        self.assertEqual(text.count("</style>"), 1)
         self.assertNotIn("<b ", text)
         self.assertIn("<b onload=x>\"'&?[2J", page.text)
         self.assertIn("<script>alert('rid')</script>&\"", page.text)
