@@ -23,7 +23,9 @@ int inspect_status(const struct pt_file *file, const struct error *err);
 /* "[4, 128]" */
 void inspect_numbers(struct buffer *out, const uint64_t *numbers, unsigned count);
 
-/* A node of a pickle as a member of a JSON object, or as a short text in Python's way; what lies too deep, or beyond
- * the first items, is left out with a mark. */
-void inspect_tree_set(struct json *object, const char *key, const struct pt_pickle *pickle, uint32_t number);
+/* A node of a pickle as a member of a JSON object: false where what lies too deep, or beyond the first 10,000 items,
+ * was left out. */
+bool inspect_tree_set(struct json *object, const char *key, const struct pt_pickle *pickle, uint32_t number);
+
+/* The same as a short text in Python's way; what is left out stands as "...". */
 void inspect_tree_text(const struct pt_pickle *pickle, uint32_t number, struct buffer *out);

@@ -283,12 +283,15 @@ static void print_json(struct output *out, const char *path, const struct conten
     json_set_string(object, "file", path);
     json_set_u64(object, "bytes", pt_file_size(contents->file));
     json_set_string(object, "kind", kinds[pt_file_kind(contents->file)]);
+    bool whole = true;
     if (contents->tensor != NULL)
         set_tensor(object, contents);
     else
-        inspect_tree_set(object, "value", contents->pickle, contents->value);
+        whole = inspect_tree_set(object, "value", contents->pickle, contents->value);
     if (contents->meta != PT_PICKLE_NONE)
-        inspect_tree_set(object, "meta", contents->pickle, contents->meta);
+        whole = inspect_tree_set(object, "meta", contents->pickle, contents->meta) && whole;
+    if (!whole)
+        json_set_bool(object, "truncated", true);
     if (options->verify)
         json_set_string(object, "checksums", contents->recorded ? "fit" : "not-recorded");
     if (contents->disagreement != NULL)

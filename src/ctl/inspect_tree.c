@@ -24,6 +24,7 @@ static bool is_container(const struct pt_pickle_node *node)
 struct budget {
     const struct pt_pickle *pickle;
     unsigned items;
+    bool cut; /* something was left out */
 };
 
 /* The key of a member: texts as they are, other keys as people read them. */
@@ -50,8 +51,10 @@ static struct json *container_json(struct budget *budget, const struct pt_pickle
     uint32_t cell = node->items.first;
     for (uint32_t i = 0; i < node->items.count && cell != 0; i++) {
         const char *name = NULL;
-        if (budget->items == 0)
+        if (budget->items == 0) {
+            budget->cut = true;
             break;
+        }
         budget->items--;
         if (dict) {
             name = key_of(budget->pickle, budget->pickle->cells[cell].node, &key);
@@ -91,6 +94,7 @@ static void set_scalar(struct json *object, const char *key, const struct pt_pic
 static void set_value(struct json *parent, const char *key, struct budget *budget, uint32_t number, int depth)
 {
     const struct pt_pickle_node *node = pt_pickle_node(budget->pickle, number);
+    budget->cut = budget->cut || (is_container(node) && depth == DEPTH_MAX);
     if (is_container(node) && depth < DEPTH_MAX) {
         struct json *child = container_json(budget, node, depth);
         if (key != NULL)
@@ -107,10 +111,11 @@ static void set_value(struct json *parent, const char *key, struct budget *budge
     }
 }
 
-void inspect_tree_set(struct json *object, const char *key, const struct pt_pickle *pickle, uint32_t number)
+bool inspect_tree_set(struct json *object, const char *key, const struct pt_pickle *pickle, uint32_t number)
 {
     struct budget budget = {.pickle = pickle, .items = JSON_ITEMS};
     set_value(object, key, &budget, number, 0);
+    return !budget.cut;
 }
 
 /* ---- text ---- */

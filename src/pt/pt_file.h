@@ -3,7 +3,7 @@
  * Happy path: pt_file_open on a small dump file costs openat and one pread; directory (pt_zip), pickle (pt_pickle) and
  * payload are then read from memory, without allocation after the first files of that size. A larger payload is read on
  * demand, at most PT_FILE_WINDOW bytes at a time, with pread, so a file that shrinks while it is read is an error and
- * never a signal; it is not mapped. Only what strided elements reach is held as a whole, up to 64 MiB; beyond that they
+ * never a signal; it is not mapped. Only what strided elements reach is held as a whole, up to 32 MiB; beyond that they
  * are read run by run. Failure: every error names file, byte position, what was found and expected. Nothing is
  * executed: globals are looked up in an allow-list and become labels; a value that depends on an unknown global is
  * refused by name, one in `meta` is an opaque node (pt_file_pickle). What is relied upon: the public formats of zip,

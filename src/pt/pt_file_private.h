@@ -7,7 +7,7 @@
 
 enum {
     PT_FILE_SMALL = 64 * 1024,             /* a file up to this size is read whole, by one pread */
-    PT_FILE_SPREAD_MAX = 64 * 1024 * 1024, /* bytes of a storage that are held to gather strided elements */
+    PT_FILE_SPREAD_MAX = 32 * 1024 * 1024, /* bytes of a storage that are held to gather strided elements */
     PT_FILE_KEY_MAX = PT_ZIP_NAME_MAX,
     PT_FILE_LOCATION_MAX = 255,
 };

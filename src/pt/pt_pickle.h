@@ -3,7 +3,7 @@
  * Happy path: pt_pickle_read of a data.pkl of a dump gives nodes in an arena that is used again for the next file:
  * no allocation after the first pickles of that size. Texts stay where they are in the pickle. Failure: whatever
  * torch.save does not write is refused with its byte position; limits below bound memory (about 40 bytes for each byte
- * of the pickle, at most 48 MiB) and depth. Relied upon: the pickle protocols 2 to 5 as Python documents them, the
+ * of the pickle, at most 20 MiB) and depth. Relied upon: the pickle protocols 2 to 5 as Python documents them, the
  * opcodes that torch.save's pickler uses (torch 1.13 to 2.14).
  *
  * A list may contain itself: who walks a tree bounds the depth. One pt_pickle belongs to one thread. */
@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 enum {
-    PT_PICKLE_BYTES_MAX = 16 * 1024 * 1024,
-    PT_PICKLE_NODES_MAX = 1024 * 1024, /* nodes, and items of all containers together */
+    PT_PICKLE_BYTES_MAX = 8 * 1024 * 1024,
+    PT_PICKLE_NODES_MAX = 512 * 1024, /* nodes, and items of all containers together */
     PT_PICKLE_DEPTH_MAX = 256,
     PT_PICKLE_NONE = 0, /* no node */
 };

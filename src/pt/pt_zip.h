@@ -18,7 +18,7 @@
 enum {
     PT_ZIP_MEMBERS_MAX = 65535,
     PT_ZIP_NAME_MAX = 1024,
-    PT_ZIP_DIRECTORY_MAX = 64 * 1024 * 1024, /* bytes of a central directory that are read at most */
+    PT_ZIP_DIRECTORY_MAX = 8 * 1024 * 1024, /* bytes of a central directory that are read at most */
 };
 
 /* What is wrong with a file, for callers that treat the kinds differently; the error's message has the position. */

@@ -214,6 +214,36 @@ static void a_folder(void **state)
     free(folder);
 }
 
+/* A list of more texts than are shown, and a list that contains itself. */
+static void more_than_is_shown(void **state)
+{
+    static const char itself[] = "\x80\x02]q\0h\0a.";
+    char *path = memory_format("%s/long.pt", (char *)*state), *text;
+    struct buffer pickle, archive;
+    buffer_init(&pickle);
+    buffer_init(&archive);
+    buffer_append(&pickle, "\x80\x02](", 4);
+    for (int i = 0; i < 20000; i++)
+        buffer_append(&pickle, "X\1\0\0\0a", 6);
+    buffer_append(&pickle, "e.", 2);
+    for (int turn = 0; turn < 2; turn++) {
+        const struct dump_files_member member = {"data.pkl", turn == 0 ? pickle.data : itself,
+                                                 turn == 0 ? pickle.length : sizeof itself - 1};
+        buffer_clear(&archive);
+        dump_files_archive(&archive, "x", &member, 1);
+        dump_files_write(*state, "long.pt", archive.data, archive.length);
+        assert_int_equal(show(&text, path, NULL, NULL), STATUS_DONE);
+        has(text, turn == 0 ? "'a', 'a', ... (20000)]" : "[[[[[[[[[... (1)]]]]]]]]]");
+        free(text);
+        assert_int_equal(show(&text, "--json", path, NULL), STATUS_DONE);
+        has(text, "\"truncated\":true");
+        free(text);
+    }
+    buffer_fini(&pickle);
+    buffer_fini(&archive);
+    free(path);
+}
+
 static void failures(void **state)
 {
     char *folder = *state, *text;
@@ -267,7 +297,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file),   cmocka_unit_test(a_name_that_was_changed),
         cmocka_unit_test(as_json),  cmocka_unit_test(as_npy),
-        cmocka_unit_test(a_folder), cmocka_unit_test(failures),
+        cmocka_unit_test(a_folder), cmocka_unit_test(more_than_is_shown),
+        cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
