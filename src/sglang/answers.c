@@ -26,7 +26,7 @@ static bool problem(struct server_answer *answer, const char *format, ...)
 }
 
 /* dumper.py and http_server.py have several forms of saying no. */
-static const char *error_text(const struct json *json)
+const char *answers_error_text(const struct json *json)
 {
     static const char *const paths[] = {"error.0", "error", "error.message", "message", "detail"};
     const char *text = NULL;
@@ -44,7 +44,7 @@ static bool refused(enum server_question question, int status, const char *body,
     bool control = question == SERVER_STATE || question == SERVER_ENABLE || question == SERVER_DISABLE;
     if (json_parse(body, length, (struct json_limits){BODY_MAX, JSON_DEPTH, JSON_ANY_VALUES}, &json, NULL) ==
         ERROR_NONE)
-        text = error_text(json);
+        text = answers_error_text(json);
     if (status == 401)
         problem(answer, "HTTP 401: the server wants another key than the one in CMD's %s",
                 control ? "--admin-api-key or --api-key" : "--api-key");

@@ -7,7 +7,10 @@ libsglang_a_SOURCES = \
     src/sglang/filter.c src/sglang/filter.h \
     src/sglang/filter_pattern.c src/sglang/filter_pattern.h \
     src/sglang/flags.c src/sglang/flags.h \
-    src/sglang/generate.h \
+    src/sglang/generate.c src/sglang/generate.h \
+    src/sglang/generate_read.c \
+    src/sglang/generate_server.c \
+    src/sglang/generate_tokenize.c \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
     src/sglang/module_class.c src/sglang/module_class.h src/sglang/module_class.def \

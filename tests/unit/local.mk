@@ -132,6 +132,11 @@ TESTS += tests/unit/test_sglang_probe
 tests_unit_test_sglang_probe_SOURCES = tests/unit/test_sglang_probe.c
 tests_unit_test_sglang_probe_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_sglang_probe_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_sglang_generate
+TESTS += tests/unit/test_sglang_generate
+tests_unit_test_sglang_generate_SOURCES = tests/unit/test_sglang_generate.c
+tests_unit_test_sglang_generate_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -DTEST_DATA='"$(abs_srcdir)/tests/data"'
+tests_unit_test_sglang_generate_LDADD = libsglang.a libjson.a libcore.a libbase.a $(CJSON_LIBS) $(CMOCKA_LIBS) -lm
 EXTRA_DIST += \
     tests/data/answers/body-list-400.body \
     tests/data/answers/disable-200.body \
@@ -139,6 +144,14 @@ EXTRA_DIST += \
     tests/data/answers/flush-200.body \
     tests/data/answers/generate-200.body \
     tests/data/answers/generate-types-400.body \
+    tests/data/answers/generate-decode-200.body \
+    tests/data/answers/generate-score-200.body \
+    tests/data/answers/generate-restore-200.body \
+    tests/data/answers/generate-vocab-200.body \
+    tests/data/answers/generate-toolong-400.body \
+    tests/data/answers/model-config.json \
+    tests/data/answers/model-info-200.body \
+    tests/data/answers/server-info-whole-200.body \
     tests/data/answers/get-load-404.body \
     tests/data/answers/loads-200.body \
     tests/data/answers/malformed-500.body \
