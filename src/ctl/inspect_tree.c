@@ -143,6 +143,21 @@ static void write_items(const struct pt_pickle *pickle, const struct pt_pickle_n
     }
 }
 
+/* A tensor among others: "<float32 [2, 3]>". */
+static void write_tensor(const struct pt_pickle *pickle, uint32_t number, struct buffer *out)
+{
+    struct pt_file_tensor tensor;
+    struct pt_tensor_storage storage;
+    enum pt_file_problem problem;
+    if (pt_tensor_read(pickle, number, &tensor, &storage, &problem, NULL) != ERROR_NONE) {
+        buffer_text(out, "<a tensor that cannot be read>");
+        return;
+    }
+    buffer_format(out, "<%s ", pt_dtype_name(tensor.dtype));
+    inspect_numbers(out, tensor.size, tensor.rank);
+    buffer_text(out, ">");
+}
+
 static void write_node(const struct pt_pickle *pickle, uint32_t number, int depth, struct buffer *out)
 {
     static const char *const brackets[] = {
@@ -177,8 +192,10 @@ static void write_node(const struct pt_pickle *pickle, uint32_t number, int dept
     case PT_PICKLE_GLOBAL:
     case PT_PICKLE_CALL:
     case PT_PICKLE_OPAQUE:
-        buffer_format(out, "<%s>",
-                      pt_tensor_is(node) ? "tensor" : pt_pickle_global_name(pickle, node, name, sizeof name));
+        if (pt_tensor_is(node))
+            write_tensor(pickle, number, out);
+        else
+            buffer_format(out, "<%s>", pt_pickle_global_name(pickle, node, name, sizeof name));
         break;
     default:
         buffer_append(out, &brackets[node->kind][0], 1);

@@ -244,6 +244,27 @@ static void more_than_is_shown(void **state)
     free(path);
 }
 
+/* A file of many tensors, as --debug-tensor-dump-output-folder writes them. */
+static void tensors_by_name(void **state)
+{
+    static const char pickle[] = "\x80\x02}X\1\0\0\0actorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\n"
+                                 "HalfStorage\nX\1\0\0\0"
+                                 "0X\3\0\0\0cpuK\6tQK\0K\2K\3\x86K\3K\1\x86\x89]tRs.";
+    const struct dump_files_member members[] = {{"data.pkl", pickle, sizeof pickle - 1},
+                                                {"data/0", "0123456789ab", 12}};
+    char *path = memory_format("%s/many.pt", (char *)*state), *text;
+    struct buffer archive;
+    buffer_init(&archive);
+    dump_files_archive(&archive, "x", members, 2);
+    dump_files_write(*state, "many.pt", archive.data, archive.length);
+    assert_int_equal(show(&text, path, NULL, NULL), STATUS_DONE);
+    has(text, "value       other, saved alone, without meta");
+    has(text, "is          {'a': <float16 [2, 3]>}\n");
+    free(text);
+    buffer_fini(&archive);
+    free(path);
+}
+
 static void failures(void **state)
 {
     char *folder = *state, *text;
@@ -295,10 +316,10 @@ static void failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file),   cmocka_unit_test(a_name_that_was_changed),
-        cmocka_unit_test(as_json),  cmocka_unit_test(as_npy),
-        cmocka_unit_test(a_folder), cmocka_unit_test(more_than_is_shown),
-        cmocka_unit_test(failures),
+        cmocka_unit_test(a_file),          cmocka_unit_test(a_name_that_was_changed),
+        cmocka_unit_test(as_json),         cmocka_unit_test(as_npy),
+        cmocka_unit_test(a_folder),        cmocka_unit_test(more_than_is_shown),
+        cmocka_unit_test(tensors_by_name), cmocka_unit_test(failures),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
