@@ -295,6 +295,19 @@ static void write_retokenised(const struct scenarios_folders *f)
     scenario_end(s);
 }
 
+static void write_retokenised_in_one(const struct scenarios_folders *f)
+{
+    write_retokenised(&(struct scenarios_folders){f->dec, f->dec, f->history});
+}
+
+static void write_scoring_that_decodes(const struct scenarios_folders *f)
+{
+    struct scenario *s = begin();
+    generate(s, f->dec, "dec-0", 8, 12);
+    generate(s, f->pre, "pre-0", 11, 12);
+    scenario_end(s);
+}
+
 static void write_parted_later(const struct scenarios_folders *f)
 {
     int64_t tokens[12];
@@ -414,6 +427,19 @@ static void write_two_nodes(const struct scenarios_folders *f)
     scenario_decode(s, request, 8, 11);
     scenario_heal(s);
     score(s, f->pre, "pre-0", 12);
+    scenario_end(s);
+}
+
+/* Two decoded tokens the other way round do not outweigh four. */
+static void write_both_ways(const struct scenarios_folders *f)
+{
+    struct scenario *s = begin();
+    generate(s, f->dec, "dec-0", 8, 12);
+    scenario_prefill(s, scenario_request(s, "pre-1", other_tokens, 6), 6);
+    score(s, f->pre, "pre-0", 12);
+    unsigned request = scenario_request(s, "dec-1", other_tokens, 6);
+    scenario_prefill(s, request, 4);
+    scenario_decode(s, request, 4, 5);
     scenario_end(s);
 }
 
@@ -564,6 +590,10 @@ const struct scenarios_case scenarios_all[] = {
      .message = DIFF_MESSAGE_M12, NOTHING},
     {"tokenised again", write_retokenised,
      FAILS(A2, M2, "best candidate 'pre-0' differs at position 5 (id 9, there 21)")},
+    {"tokenised again, both phases in one folder", write_retokenised_in_one, .one_folder = true,
+     FAILS(A2, M2,
+           "request 'dec-0': no reference has its ids at 0 to 11; the best candidate 'pre-0' differs at position 5")},
+    {"the scoring request decodes, too", write_scoring_that_decodes, .targets = 3, .controls = 8, HOLDS, NOTHING},
     {"tokens that part behind the second decoded one", write_parted_later, .targets = 2, .controls = 8, HOLDS, NOTHING},
     {"leading token", write_leading_token,
      FAILS(A2, M6, "request 'pre-0' begins with token 1, and behind it has the tokens of request 'dec-0'")},
@@ -583,6 +613,7 @@ const struct scenarios_case scenarios_all[] = {
     {"28 prefill and decode node", write_two_nodes, .history = true, .targets = 4, .controls = 8, HOLDS,
      FINDS(OP_CACHE, "model.layers.1.self_attn.attn", 1, 8)},
     {"28 decode node alone", write_two_nodes, FAILS(A2, M3, "positions 0 to 7 came from the cache")},
+    {"both sides decode and score", write_both_ways, .turned = true, .targets = 4, .controls = 8, HOLDS, NOTHING},
     {"two runs", write_two_runs, .targets = 4, .controls = 8, HOLDS, NOTHING},
     {"30 chunk-local positions", write_chunk_positions, FAILS(A1, M1, "seq_lens[0] = 8 needs positions 0 to 7")},
     {"30 chunk-local positions without decode", write_chunk_positions_no_decode, .targets = 4,
@@ -590,8 +621,9 @@ const struct scenarios_case scenarios_all[] = {
     {"31 chunked with whole prefill", write_chunked, .targets = 64, .controls = 0, HOLDS, NOTHING},
     {"31 chunked with whole prefill, one row unequal", write_chunked_unequal, .targets = 64, .controls = 0, HOLDS,
      FINDS(OP, "model.layers.0.mlp.down_proj", 0, 40)},
-    {"two ranks", write_ranks, .targets = 8, .controls = 16, HOLDS, FINDS(OP, "model.layers.1.self_attn.o_proj", 1, 8)},
-    {"other layout", write_other_layout, .targets = 4, .controls = 8, .fails = SCENARIOS_NONE,
+    {"two ranks", write_ranks, .targets = 8, .controls = 16, .requests = 1, HOLDS,
+     FINDS(OP, "model.layers.1.self_attn.o_proj", 1, 8)},
+    {"other layout", write_other_layout, .targets = 4, .controls = 8, .requests = 1, .fails = SCENARIOS_NONE,
      SAYS(M10, "tp_size 2 and 1"), FINDS(GAP, "model.layers.0.self_attn.o_proj", 0, 8)}, /* sums of other parts */
     {"data-parallel attention", write_replicas, .targets = 8, .controls = 16, HOLDS, NOTHING},
     {"retraction", write_retraction, .targets = 6, .controls = 19, HOLDS, NOTHING},

@@ -20,6 +20,7 @@ struct scenarios_case {
     bool trust_slots; /* --trust-slots */
     /* The alignment. */
     size_t targets, controls;
+    size_t requests;  /* 0: not looked at */
     int fails;        /* enum diff_proof_id that does not hold, or SCENARIOS_NONE */
     int message;      /* enum diff_message_id that is told, or SCENARIOS_NONE */
     const char *says; /* part of its evidence; NULL: not looked at */

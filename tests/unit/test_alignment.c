@@ -81,6 +81,8 @@ static void run(const struct scenarios_case *known)
         fail_msg("%s: %zu targets and %zu controls, not %zu and %zu", known->name, alignment.target_count,
                  alignment.pair_count - alignment.target_count, known->targets, known->controls);
     assert_int_equal(alignment.swapped, known->turned);
+    if (known->requests != 0)
+        assert_int_equal(diff.request_count, known->requests);
     check_pairs(known->name, &a, &b, &diff, &alignment);
     alignment_fini(&alignment);
     diff_fini(&diff);
