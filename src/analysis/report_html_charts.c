@@ -23,12 +23,14 @@ static void open_plot(struct buffer *out, size_t columns, const char *title, con
         buffer_format(out, "<path class=\"grid\" d=\"M0 %dh%zu\"/>", i * 25, columns > 0 ? columns : 1);
 }
 
-static void close_plot(struct buffer *out, int64_t low, int64_t high, const char *axis)
+/* The labels stand below the middle of the first and of the last column. */
+static void close_plot(struct buffer *out, size_t columns, int64_t low, int64_t high, const char *axis)
 {
     buffer_format(out,
-                  "</svg></div>\n<div class=\"x\"><span>%" PRId64 "</span><span>%s</span><span>%" PRId64
-                  "</span></div></figure>\n",
-                  low, axis, high);
+                  "</svg></div>\n<div class=\"x\"><span style=\"left:%.2f%%\">%" PRId64
+                  "</span><span style=\"left:50%%\">%s"
+                  "</span><span style=\"left:%.2f%%\">%" PRId64 "</span></div></figure>\n",
+                  50.0 / (double)columns, low, axis, 100 - 50.0 / (double)columns, high);
 }
 
 /* ---- positions ---- */
@@ -125,7 +127,7 @@ static void add_position_chart(struct buffer *out, const struct diff *diff, cons
                       column_of(p, diff->pairs[v->first_pair].position));
     for (size_t q = shown; q-- > 0;)
         add_dots(out, p, q, q);
-    close_plot(out, p->low, p->high, "position");
+    close_plot(out, p->columns, p->low, p->high, "position");
     if (boundary)
         buffer_format(out,
                       "<p class=\"hint\">All requests begin to differ at position %" PRId64
@@ -233,7 +235,7 @@ static void add_growth_plot(struct buffer *out, const double *values, size_t lay
     }
     buffer_format(out, "\"/><path class=\"dots s0\" d=\"%s\"/>", dots.data);
     buffer_fini(&dots);
-    close_plot(out, (int64_t)from, (int64_t)layers - 1, "layer");
+    close_plot(out, layers - from, (int64_t)from, (int64_t)layers - 1, "layer");
 }
 
 static void add_growth(const struct diff *diff, struct buffer *out)
