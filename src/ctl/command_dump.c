@@ -267,6 +267,29 @@ static bool read_operands(struct dump *dump, const struct command_operands *oper
     return true;
 }
 
+static bool is_live_run(const char *name)
+{
+    struct find_list list = {0};
+    bool found = false;
+    if (find_all(&list, NULL) != ERROR_NONE)
+        return false;
+    for (size_t i = 0; i < list.count && !found; i++)
+        found = find_is_live(list.seen[i].run) && strcmp(show_member(list.seen[i].run, "name"), name) == 0;
+    find_list_fini(&list);
+    return found;
+}
+
+/* With one operand: a run's name there is a forgotten EXP, not an experiment of the only run. */
+static bool has_experiment(const struct dump *dump, const char *run)
+{
+    if (run != NULL || !is_live_run(dump->experiment))
+        return true;
+    command_usage_error(dump->command,
+                        "'%s' is the name of a live run; say which experiment to dump into: dump %s EXP",
+                        dump->experiment, dump->experiment);
+    return false;
+}
+
 /* A whole number of at least 1. */
 static bool read_count(const struct command *command, const char *option, const char *text, uint64_t *count)
 {
@@ -311,7 +334,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         !read_duration(command, "--wait-idle", wait_idle, 0, &dump.wait_idle_ms) ||
         !read_duration(command, "--for", for_time, 1, &dump.for_ms) ||
         !read_count(command, "--passes", passes, &dump.passes) ||
-        !read_count(command, "--tokens", tokens, &dump.tokens))
+        !read_count(command, "--tokens", tokens, &dump.tokens) || !has_experiment(&dump, name))
         return STATUS_USAGE;
     enum error_code code = dump.client != NULL ? spawn_check(dump.client[0], &err) : ERROR_NONE;
     if (code == ERROR_NONE)

@@ -448,6 +448,17 @@ class Doing(Base):
         seal = json.loads(self.ctl("dump", "e6", "--json", "--", "true", status=4)[0])
         self.assertEqual((seal["schema"], seal["experiment"]), ("kldump.dump/1", "e6"))
 
+    def test_dump_with_a_forgotten_experiment(self):
+        guard = self.guard("d")
+        for words in ["d"], ["d", "--", "true"]:
+            _, err = self.ctl("dump", *words, status=2)
+            self.assertIn("'d' is the name of a live run; say which experiment to dump into: dump d EXP", err)
+        self.assertNotIn("dump", [method for method, _ in guard.calls])
+        self.guard("e", state="ended")
+        self.ctl("dump", "e")  # of a run that is over: a name like any other
+        self.ctl("pause", "d")
+        self.ctl("dump", "d", "d")
+
     def test_dump_with_a_limit(self):
         guard = self.guard("d")
         out, _ = self.ctl("dump", "d", "dec", "--for", "200ms")
