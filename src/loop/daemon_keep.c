@@ -247,6 +247,16 @@ bool daemon_keep_is_live(const struct daemon *daemon, const char *name)
     return kept != NULL && kept->owned.live;
 }
 
+bool daemon_keep_is_going(const struct daemon *daemon, uid_t uid)
+{
+    const struct daemon_kept *kept = daemon->known->kept;
+    while (kept != NULL &&
+           !(kept->owned.live && kept->owned.uid == uid && !daemon_start_is_under_way(daemon, kept->owned.name) &&
+             !daemon_runs_is_locked(daemon, kept->owned.name)))
+        kept = kept->next;
+    return kept != NULL;
+}
+
 size_t daemon_keep_count(const struct daemon *daemon, uid_t uid)
 {
     size_t count = 0;

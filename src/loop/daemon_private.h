@@ -87,7 +87,8 @@ int daemon_runs_open_all(const struct daemon *daemon);
 enum error_code daemon_runs_open(const struct daemon *daemon, const char *name, int *ret_fd, uid_t *ret_uid,
                                  struct error *err);
 bool daemon_runs_exists(const struct daemon *daemon, const char *name);
-bool daemon_runs_is_live(const struct daemon *daemon, const char *name); /* its guard lives */
+bool daemon_runs_is_live(const struct daemon *daemon, const char *name);   /* its guard lives */
+bool daemon_runs_is_locked(const struct daemon *daemon, const char *name); /* and is neither beginning nor going */
 /* Whose it is: our own record's word, else the kernel's for its folder. */
 bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret_uid);
 /* A live one of this name and user has its folder here; the register may know others, of the wrapper. */
@@ -209,6 +210,8 @@ void daemon_keep_free(struct daemon_kept *kept);
 void daemon_keep_started(struct daemon *daemon, const char *name, uid_t uid, const struct launch_result *launched);
 const struct daemon_owned *daemon_keep_find(const struct daemon *daemon, const char *name); /* NULL: not ours */
 bool daemon_keep_is_live(const struct daemon *daemon, const char *name);
+/* A run that this user has started is over, its lock free, and its guard not gone yet: that takes moments. */
+bool daemon_keep_is_going(const struct daemon *daemon, uid_t uid);
 size_t daemon_keep_count(const struct daemon *daemon, uid_t uid); /* live ones that this user has started */
 /* Before the daemon ends a run by itself: `end` (DAEMON_END_...) is what its record says then. */
 #define DAEMON_END_BACKSTOP "backstop"

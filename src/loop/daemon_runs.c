@@ -98,17 +98,20 @@ bool daemon_runs_exists(const struct daemon *daemon, const char *name)
     return true;
 }
 
-bool daemon_runs_is_live(const struct daemon *daemon, const char *name)
+bool daemon_runs_is_locked(const struct daemon *daemon, const char *name)
 {
     uid_t uid;
     int fd = -1;
-    if (daemon_keep_is_live(daemon, name))
-        return true;
     if (daemon_runs_open(daemon, name, &fd, &uid, NULL) != ERROR_NONE)
         return false;
-    bool live = file_below_is_locked(fd, "lock", uid);
+    bool locked = file_below_is_locked(fd, "lock", uid);
     close(fd);
-    return live;
+    return locked;
+}
+
+bool daemon_runs_is_live(const struct daemon *daemon, const char *name)
+{
+    return daemon_keep_is_live(daemon, name) || daemon_runs_is_locked(daemon, name);
 }
 
 bool daemon_runs_owner(const struct daemon *daemon, const char *name, uid_t *ret_uid)

@@ -2,6 +2,8 @@
  * (sys/launch.h), on libuv's pool since systemd may take a while; our own record is written; its first line of output
  * names the run; that is the answer. The pipe is closed then.
  *
+ * An older run of this user is just going, its lock free and its guard not gone yet: the start waits for that, at most
+ * GOING_TIMES x GOING_MS, so that a name, or one of runs_per_user, is free as soon as `stop` or `wait` has said so.
  * It cannot be started: the error of launch_start, unless the guard came far enough to say a better one.
  * systemd does not answer in time: the plan is taken back, so that a guard that it starts later refuses; one that was
  * quicker goes on, is taken over once it has called in (daemon_keep_said), and the answer says so.
@@ -39,7 +41,10 @@ enum {
     LINE_MAX_BYTES = 16 * 1024,
     LINE_VALUES = 64,
     CLEAR_MS = 250,
-    CLEAR_TIMES = 240
+    CLEAR_TIMES = 240,
+    GOING_MS = 20,
+    GOING_TIMES = 100,
+    GOING_STARTS = 8 /* of one user that wait so; the others are answered as things stand */
 };
 
 struct daemon_start {
@@ -50,13 +55,14 @@ struct daemon_start {
     uv_timer_t timer;
     uv_poll_t poll; /* of pidfd */
     unsigned handles;
+    bool waiting;   /* for an older run's guard: nothing is prepared yet */
     bool launching; /* the worker has it: not in our records yet */
     bool polls, exited, refused;
     siginfo_t status;                /* of its exit; si_code 0: not known */
     struct control_request *request; /* NULL once it is answered */
     struct buffer line;
     struct error problem; /* of the launch */
-    unsigned clears;
+    unsigned waits, clears;
 
     /* for the worker */
     struct daemon_plan plan;
@@ -352,7 +358,6 @@ static enum error_code prepare_user(struct daemon_start *start, struct error *er
     const struct control_request *request = start->request;
     struct launch_user *user = &start->user;
     bool all = start->daemon->serves_all;
-    user->uid = all ? request->uid : geteuid();
     user->gid = all ? request->gid : getegid();
     user->group_count = all ? request->group_count : 0;
     start->groups = memory_new((user->group_count + 1) * sizeof *start->groups);
@@ -421,13 +426,53 @@ bool daemon_start_is_under_way(const struct daemon *daemon, const char *name)
     return false;
 }
 
+static bool must_wait(const struct daemon_start *own)
+{
+    size_t waiting = 0;
+    for (const struct daemon_start *start = own->daemon->starts; start != NULL; start = start->next)
+        waiting += start != own && start->waiting && start->user.uid == own->user.uid;
+    return waiting < GOING_STARTS && own->waits < GOING_TIMES && daemon_keep_is_going(own->daemon, own->user.uid);
+}
+
+static void on_attempt(uv_timer_t *timer);
+
+static void attempt(struct daemon_start *start)
+{
+    struct daemon *daemon = start->daemon;
+    struct error err = ERROR_INIT;
+    start->waiting = must_wait(start);
+    if (start->waiting) {
+        start->waits++;
+        uv_timer_start(&start->timer, on_attempt, GOING_MS, 0);
+        return;
+    }
+    cgroup_run_clear(); /* what runs left whose end another kldumpd saw, or nobody */
+    if (prepare(start, &err) != ERROR_NONE) {
+        control_fail(start->request, &err);
+        start->request = NULL;
+        close_one((uv_handle_t *)&start->timer);
+        return;
+    }
+    uv_pipe_init(&daemon->loop, &start->pipe, 0);
+    start->pipe.data = start->work.data = start;
+    start->handles++;
+    uv_pipe_open(&start->pipe, start->output_fds[0]);
+    start->launching = true;
+    uv_queue_work(&daemon->loop, &start->work, launch, launched);
+}
+
+static void on_attempt(uv_timer_t *timer)
+{
+    attempt(timer->data);
+}
+
 void daemon_start_request(struct control_request *request, void *user)
 {
     struct daemon *daemon = user;
-    struct error err = ERROR_INIT;
     struct daemon_start *start = memory_new(sizeof *start);
     start->daemon = daemon;
     start->request = request;
+    start->user.uid = daemon->serves_all ? request->uid : geteuid();
     start->plan.fd = start->result.pidfd = -1;
     start->next = daemon->starts;
     start->link = &daemon->starts;
@@ -435,19 +480,10 @@ void daemon_start_request(struct control_request *request, void *user)
         start->next->link = &start->next;
     daemon->starts = start;
     buffer_init(&start->line);
-    cgroup_run_clear(); /* what runs left whose end another kldumpd saw, or nobody */
-    if (prepare(start, &err) != ERROR_NONE) {
-        control_fail(request, &err);
-        free_start(start);
-        return;
-    }
-    uv_pipe_init(&daemon->loop, &start->pipe, 0);
     uv_timer_init(&daemon->loop, &start->timer);
-    start->pipe.data = start->timer.data = start->work.data = start;
-    start->handles = 2;
-    uv_pipe_open(&start->pipe, start->output_fds[0]);
-    start->launching = true;
-    uv_queue_work(&daemon->loop, &start->work, launch, launched);
+    start->timer.data = start;
+    start->handles = 1;
+    attempt(start);
 }
 
 void daemon_start_end(struct daemon *daemon)
@@ -460,6 +496,10 @@ void daemon_start_end(struct daemon *daemon)
         start->request = NULL;
         if (request != NULL)
             control_fail(request, &err);
+        if (start->waiting || uv_is_closing((uv_handle_t *)&start->timer)) { /* nothing was begun, or all is over */
+            close_one((uv_handle_t *)&start->timer);
+            continue;
+        }
         if (start->plan.fd >= 0) /* the worker has it; `launched` ends the rest */
             continue;
         close_one((uv_handle_t *)&start->pipe);

@@ -3,7 +3,7 @@
 
 say: the line on standard output; exit: status to end with after it; late: seconds until the socket is there; hello: false
 keeps silent on connections; state, record: what the record says; answers: result or error by method, null closes the
-connection, "silence" never answers, "end" ends the run, "long" is more than a frame. What it sees goes to NAME.seen in the folder of the plan.
+connection, "silence" never answers, "end" ends the run (and its process `going` seconds after its lock is free), "long" is more than a frame. What it sees goes to NAME.seen in the folder of the plan.
 """
 import fcntl
 import json
@@ -55,6 +55,9 @@ def main():
     def end():
         time.sleep(0.3)
         record("ended", outcome="stopped", exit_status=0)
+        lock.close()
+        see(event="unlocked")
+        time.sleep(orders.get("going", 0))
         os._exit(0)
 
     def serve(connection, number):

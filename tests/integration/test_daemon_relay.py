@@ -1,6 +1,7 @@
 """kldumpd beside a guard that does what a test wants, also what no real guard would."""
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 from kldump_programs import BUILD, ControlError, Place, process_is_alive, wait_for
 
 SECRET = "s3cret-of-the-client"
+WHOSE = {"owner": pwd.getpwuid(os.geteuid()).pw_name, "uid": os.geteuid()}  # which kldumpd says, not the guard
 REFUSAL = {"error": {"code": -32000, "message": "the run is loading", "data": {"error": "state", "status": 1}}}
 
 
@@ -197,7 +199,7 @@ def test_a_client_that_goes_does_not_stop_its_start(place):
     wait_for(lambda: (place.runtime / "runs/a/control").exists(), what="the run")
     place.guards.append(place.pid("a"))
     with place.control() as control:
-        assert control.call("status", run="a") == {"run": {"name": "a"}}
+        assert control.call("status", run="a") == {"run": {"name": "a", **WHOSE}}
 
 
 # ---- which run ----
@@ -333,6 +335,29 @@ def test_a_wait_for_the_end_is_answered_when_the_guard_is_gone(place, control):
     began = time.monotonic()
     assert control.call("wait", run="b", **{**waits, "for": "armed"})["run"]["state"] == "armed"
     assert time.monotonic() - began < 1.5
+
+
+def test_a_start_waits_for_the_guard_of_an_older_run_that_is_just_going(place, control):
+    """Its lock is free, so that a client believes that the name is; its process is there for a moment."""
+    place.start("a", answers={"stop": "end"}, going=0.7)
+    before = place.pid("a")
+    control.send("stop", run="a", now=True)
+    wait_for(lambda: place.seen("a", "unlocked"), what="its lock")
+    assert process_is_alive(before)
+    assert place.start("a") == {"run": "a"} and not process_is_alive(before)
+    # one that stays is told, and holds nobody else up; the daemon ends meanwhile
+    place.start("stays", answers={"stop": "end"}, going=60)
+    control.send("stop", run="stays", now=True)
+    wait_for(lambda: place.seen("stays", "unlocked"), what="its lock")
+    began = time.monotonic()
+    with pytest.raises(ControlError) as caught:
+        place.start("stays")
+    assert "is live" in str(caught.value) and 1 < time.monotonic() - began < 8
+    with place.control() as waiting:
+        place.start("b", client=waiting)
+        time.sleep(0.2)
+        assert not place.seen("b") and place.kill_daemon(signal.SIGTERM) == 0
+        assert waiting.receive()["error"]["data"]["error"] == "interrupted"
 
 
 def test_a_silent_guard_is_a_timeout(place, control):
