@@ -269,12 +269,12 @@ static void print_line(struct output *out, const struct listing *listing, const 
     json_set_bytes(object, "name", suffix->text + suffix->name_offset, suffix->name_length);
     if (suffix->has_layer)
         json_set_u64(object, "layer", suffix->layer);
+    json_set_u64(object, "bytes", pt_file_size(listing->file));
     const struct pt_file_tensor *tensor = pt_file_tensor(listing->file);
     if (err != NULL) {
         json_set_string(object, "problem", problem_word(listing->file));
         json_set_string(object, "error", err->message);
     } else {
-        json_set_u64(object, "bytes", pt_file_size(listing->file));
         json_set_string(object, "kind", tensor != NULL ? "tensor" : kind_words[pt_file_kind(listing->file)]);
     }
     if (tensor != NULL) {

@@ -307,7 +307,9 @@ static enum error_code finish(struct pt_file *file, enum error_code code, struct
         file->has_tensor = file->kind == PT_FILE_TENSOR;
         return ERROR_NONE;
     }
+    uint64_t size = file->size;
     pt_file_close(file);
+    file->size = size;
     return pt_file_private_named(file, code, err);
 }
 

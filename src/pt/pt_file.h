@@ -85,7 +85,7 @@ void pt_file_close(struct pt_file *file);
 enum pt_file_kind pt_file_kind(const struct pt_file *file);
 bool pt_file_bare(const struct pt_file *file);                           /* no {"value":, "meta":} around it */
 const struct pt_file_tensor *pt_file_tensor(const struct pt_file *file); /* NULL: no tensor */
-uint64_t pt_file_size(const struct pt_file *file);                       /* bytes */
+uint64_t pt_file_size(const struct pt_file *file); /* bytes; also of one that open refused, 0 where it got no further */
 
 /* The strings of PT_FILE_TEXTS; ERROR_FORMAT where one has a NUL or is no UTF-8. */
 enum error_code pt_file_texts(const struct pt_file *file, struct list *ret_list, struct error *err);
