@@ -2,7 +2,8 @@
  * DESIGN 6. Pure; any thread.
  *
  * d = a - b of the two logprobs of one token: a as scored (of restore: on the cached prefix), b as decoded (of restore:
- * scored fresh). k3 = exp(d) - 1 - d, as SGLang's helpers take it (test/kl_test_utils.py): never negative. */
+ * scored fresh). k3 = exp(d) - 1 - d, as SGLang's helpers take it (test/kl_test_utils.py), but without the rounding of
+ * that form (up to 2e-16): never negative. */
 #pragma once
 
 #include "base/error.h"
@@ -21,7 +22,8 @@ enum kl_path_id {
 /* One request of one path: `count` tokens, the first at absolute position `first`. */
 struct kl_request {
     char *rid;
-    size_t prompt_length, cached_tokens;
+    size_t prompt_length; /* of the request whose tokens are compared; of a second turn: prompt, first answer, comma */
+    size_t cached_tokens; /* of it, found in the prefix cache; of restore: when it was scored again */
     size_t first, count;
     int64_t *ids;  /* [count] */
     double *a, *b; /* [count] */
@@ -63,7 +65,7 @@ struct kl_path {
     enum kl_grade grade;
 };
 
-/* Takes the numbers of one path from its requests. */
+/* Takes the numbers of one path from its requests. A path of which no token is kept has no grade. */
 void kl_measure(struct kl_path *path);
 
 /* What is known of the server and bears on the reading. */
@@ -75,19 +77,21 @@ struct kl_server {
 enum kl_condition { KL_CONDITION_NONE, KL_CONDITION_1, KL_CONDITION_2, KL_CONDITION_REFUSED };
 enum kl_where { KL_WHERE_NONE, KL_WHERE_OPERATOR, KL_WHERE_RESTORE, KL_WHERE_DECODE };
 
-/* By the signatures of facts/kl-reading.md 2. */
+/* By the table of signatures in kl_reading.c. The order of requests does not matter to it. */
 struct kl_reading {
+    const char *signature; /* of the table; static */
     enum kl_condition condition;
     enum kl_where where;
-    bool few;              /* some requests are dirty and others are clean */
-    bool condition_2_open; /* condition 1 is broken and hides whether 2 holds */
-    char *text;            /* one paragraph */
-    char **evidence;       /* NULL-terminated: what decided, with numbers */
-    char **next;           /* NULL-terminated: what would decide further */
+    bool few;                    /* condition 2: some requests are dirty and others are clean */
+    bool condition_2_open;       /* condition 1 is broken and hides whether 2 holds */
+    bool condition_2_in_restore; /* ... but restore is dirty far beyond the noise: 2 is broken there too */
+    char *text;                  /* one paragraph */
+    char **evidence;             /* NULL-terminated: what decided, with numbers */
+    char **next;                 /* NULL-terminated: what would decide further */
 };
 
-enum error_code kl_read(const struct kl_path paths[KL_PATHS], const struct kl_server *server,
-                        struct kl_reading *ret_reading, struct error *err);
+/* `paths` were measured by kl_measure. Always succeeds: where nothing can be said, the condition is "refused". */
+void kl_read(const struct kl_path paths[KL_PATHS], const struct kl_server *server, struct kl_reading *ret_reading);
 
 void kl_path_fini(struct kl_path *path); /* also of a zeroed one */
 void kl_reading_fini(struct kl_reading *reading);

@@ -61,3 +61,10 @@ tests_unit_diff_folders_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(src
 tests_unit_diff_folders_LDADD = libscenario.a libbase.a $(CMOCKA_LIBS)
 dist_check_SCRIPTS += tests/unit/test_command_diff.py
 TESTS += tests/unit/test_command_diff.py
+
+# kldumpctl kl: numbers and their reading
+check_PROGRAMS += tests/unit/test_kl
+TESTS += tests/unit/test_kl
+tests_unit_test_kl_SOURCES = tests/unit/test_kl.c
+tests_unit_test_kl_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_kl_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm

@@ -1,0 +1,332 @@
+/* Which condition is broken: the first row of the table whose looks fit. Signatures were seen on real servers with one
+ * planted fault each (facts/kl-reading.md 2). */
+#include "analysis/kl.h"
+#include "analysis/kl_reading_private.h"
+
+#include "base/buffer.h"
+#include "base/list.h"
+
+#include <stdlib.h>
+
+enum look { ANY, CLEAN, DIRTY, NOT_DIRTY /* clean, or not measured */, UNMEASURED };
+
+struct signature {
+    const char *name;
+    enum look match, alone, prefill_hit, decode_hit, restore;
+    bool (*also)(const struct kl_facts *facts); /* NULL: nothing more */
+    enum kl_condition condition;
+    enum kl_where where;
+    unsigned evidence;
+    const char *text;
+    const char *next[4];
+};
+
+static bool shifted(const struct kl_facts *facts)
+{
+    return facts->shifted;
+}
+
+static bool nothing(const struct kl_facts *facts)
+{
+    return !facts->measured;
+}
+
+static bool one_position(const struct kl_facts *facts)
+{
+    return facts->one_position;
+}
+
+static bool from_index_1(const struct kl_facts *facts)
+{
+    return facts->from_index_1;
+}
+
+/* One token that gives half of the sum: seen were 0.88 beside 0.004. */
+static bool one_flip(const struct kl_facts *facts)
+{
+    return facts->server->mixture_of_experts && facts->from_index_1 && facts->dominance > 0.5;
+}
+
+static bool cache_dirty(const struct kl_facts *facts)
+{
+    return facts->cache_dirty;
+}
+
+#define INVARIANCE "kldumpctl invariance: which operator depends on the number of rows, and from which size on"
+#define DIFF       "kldumpctl capture, then kldumpctl diff: the operator and the position at which decode and prefill part"
+#define SETTLE     "settle condition 1 first: make the operator batch-invariant, then measure again"
+
+/* The order is the order of looks: what makes the numbers worthless, what is clean, what the cache paths say where
+ * match is clean, what the position in match says, and only then that operators are not batch-invariant. */
+static const struct signature signatures[] = {
+    {"shifted-logprobs",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     shifted,
+     KL_CONDITION_REFUSED,
+     KL_WHERE_NONE,
+     KL_EVIDENCE_SHIFT,
+     "The logprobs of the prompt belong to the token beside: they are shifted by one. Numbers made of them say nothing "
+     "about the model, and are not read.",
+     {"look at where the server cuts and pads the logprobs of a prompt; then measure again"}},
+    {"nothing-measured",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     nothing,
+     KL_CONDITION_REFUSED,
+     KL_WHERE_NONE,
+     0,
+     "No path has a token that counts: there is nothing to read.",
+     {"see why each path was not measured; start the server with its radix cache on for the cache paths"}},
+    {"clean",
+     NOT_DIRTY,
+     NOT_DIRTY,
+     NOT_DIRTY,
+     NOT_DIRTY,
+     NOT_DIRTY,
+     NULL,
+     KL_CONDITION_NONE,
+     KL_WHERE_NONE,
+     KL_EVIDENCE_PATHS,
+     "Every path that was measured is clean: no token differs by more than two ways of taking one logprob do.",
+     {0}},
+    {"match-missing",
+     UNMEASURED,
+     UNMEASURED,
+     ANY,
+     ANY,
+     ANY,
+     NULL,
+     KL_CONDITION_REFUSED,
+     KL_WHERE_NONE,
+     KL_EVIDENCE_PATHS,
+     "Some path is dirty, but match was not measured: without it the two conditions cannot be told apart.",
+     {"measure match as well"}},
+    {"restore-almost-all-cached",
+     NOT_DIRTY,
+     NOT_DIRTY,
+     DIRTY,
+     CLEAN,
+     CLEAN,
+     NULL,
+     KL_CONDITION_2,
+     KL_WHERE_RESTORE,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_FEW,
+     "Condition 2 is broken in the prefix restore, only where almost all of the prompt is cached: match is clean, and "
+     "so "
+     "are the paths that leave more of it to compute.",
+     {"vary how much of a prompt is cached, from one token short of all downwards", DIFF}},
+    {"restored-prefix",
+     NOT_DIRTY,
+     NOT_DIRTY,
+     ANY,
+     ANY,
+     ANY,
+     cache_dirty,
+     KL_CONDITION_2,
+     KL_WHERE_RESTORE,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_FEW | KL_EVIDENCE_RESTORE,
+     "Condition 2 is broken in the prefix restore: match is clean, so the operators agree, and what comes back from "
+     "the "
+     "cache is not what a prefill would compute.",
+     {"kldumpctl capture with a cached prefix, then diff: equal inputs and another output at the first attention",
+      "the same with pages of one token, and without the prefix cache, which must be clean"}},
+    {"decode-forgets",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     NOT_DIRTY,
+     one_position,
+     KL_CONDITION_2,
+     KL_WHERE_DECODE,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_POSITION | KL_EVIDENCE_RESTORE | KL_EVIDENCE_FEW,
+     "Condition 2 is broken during decode: from one position on, decode computes with another context than prefill "
+     "(a window handed over too early, an eviction, a checkpoint that rotates away). It is not condition 1: tokens "
+     "before "
+     "that position are clean.",
+     {"compare the position with the sliding window, the page size and the checkpoint interval",
+      DIFF ": expected is attention with equal inputs, only in passes from that length on"}},
+    {"decode-forgets-and-restore",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     DIRTY,
+     one_position,
+     KL_CONDITION_2,
+     KL_WHERE_DECODE,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_POSITION | KL_EVIDENCE_RESTORE | KL_EVIDENCE_FEW,
+     "Condition 2 is broken in two places: during decode, where every dirty request turns dirty at one position after "
+     "clean tokens, and in the restored prefix, where prefill differs from prefill.",
+     {"settle restore first: it needs no decode", DIFF}},
+    {"one-row-alone",
+     CLEAN,
+     DIRTY,
+     ANY,
+     ANY,
+     ANY,
+     NULL,
+     KL_CONDITION_1,
+     KL_WHERE_OPERATOR,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_ALONE | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
+     "Condition 1 is broken at one row: match is clean in a batch and dirty with one request at a time, so an operator "
+     "gives other numbers when its pass has a single row.",
+     {INVARIANCE, DIFF, SETTLE}},
+    {"router-flip",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     CLEAN,
+     one_flip,
+     KL_CONDITION_1,
+     KL_WHERE_OPERATOR,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
+     "Condition 1 is broken, and a router makes one token of it: a last bit before the router chooses another expert. "
+     "Restore is clean, so the cache is not to blame.",
+     {INVARIANCE, DIFF ": it counts the choices of experts that are others", SETTLE}},
+    {"one-row",
+     DIRTY,
+     ANY,
+     ANY,
+     ANY,
+     CLEAN,
+     from_index_1,
+     KL_CONDITION_1,
+     KL_WHERE_OPERATOR,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
+     "Condition 1 is broken in decode passes: the first token of every request, which a prefill computes, is clean, "
+     "the "
+     "next ones are not, and prefill against prefill (restore) is clean.",
+     {DIFF, INVARIANCE, SETTLE}},
+    {"not-batch-invariant",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     NULL,
+     KL_CONDITION_1,
+     KL_WHERE_OPERATOR,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
+     "Condition 1 is broken: operators on the path are not batch-invariant. Settle it first; which requests are dirty "
+     "means nothing while it is, and nothing is said about condition 2 but by restore.",
+     {INVARIANCE, DIFF, SETTLE}},
+};
+
+static bool fits(enum look look, const struct kl_path *path)
+{
+    bool measured = path->grade != KL_GRADE_NOT_MEASURED, dirty = kl_reading_dirty(path);
+    switch (look) {
+    case ANY:
+        return true;
+    case CLEAN:
+        return measured && !dirty;
+    case DIRTY:
+        return dirty;
+    case NOT_DIRTY:
+        return !dirty;
+    case UNMEASURED:
+        return !measured;
+    }
+    return false;
+}
+
+static bool matches(const struct signature *s, const struct kl_facts *facts)
+{
+    const struct kl_path *paths = facts->paths;
+    return fits(s->match, &paths[KL_PATH_MATCH]) && fits(s->alone, &paths[KL_PATH_MATCH_ALONE]) &&
+           fits(s->prefill_hit, &paths[KL_PATH_PREFILL_CACHE_HIT]) &&
+           fits(s->decode_hit, &paths[KL_PATH_DECODE_CACHE_HIT]) && fits(s->restore, &paths[KL_PATH_RESTORE]) &&
+           (s->also == NULL || s->also(facts));
+}
+
+/* ---- what is said beside the table ---- */
+
+static void add_sentences(const struct signature *signature, const struct kl_facts *facts, struct buffer *text)
+{
+    bool dirty = signature->condition == KL_CONDITION_1 || signature->condition == KL_CONDITION_2;
+    if (signature->condition == KL_CONDITION_1 && facts->loud_restore)
+        buffer_text(text,
+                    " Restore is dirty far beyond that noise: condition 2 is broken in the prefix restore as well.");
+    if (signature->condition == KL_CONDITION_1 && !facts->server->deterministic)
+        buffer_text(text, " Deterministic inference is off: condition 1 cannot be expected to hold.");
+    if (dirty && facts->server->mixture_of_experts)
+        buffer_text(text,
+                    " The model is a mixture of experts: a last bit before a router can choose another expert and "
+                    "is amplified to a difference that is seen; that is a reason to look for the bit, not for "
+                    "a looser threshold.");
+    const char *before = " Not measured: ";
+    for (int id = 0; id < KL_PATHS && facts->measured; id++) {
+        if (facts->paths[id].grade != KL_GRADE_NOT_MEASURED)
+            continue;
+        buffer_format(text, "%s%s", before, kl_path_word((enum kl_path_id)id));
+        before = ", ";
+    }
+    if (before[0] == ',')
+        buffer_text(text, ".");
+}
+
+static void add_next(const struct signature *signature, const struct kl_facts *facts, struct list *next)
+{
+    if (signature->condition == KL_CONDITION_1 && !facts->server->deterministic)
+        list_add(next, "start the server with deterministic inference and measure again");
+    for (size_t i = 0; i < sizeof signature->next / sizeof signature->next[0] && signature->next[i] != NULL; i++)
+        list_add(next, signature->next[i]);
+    bool restore_missing = facts->paths[KL_PATH_RESTORE].grade == KL_GRADE_NOT_MEASURED;
+    if (restore_missing && facts->probe != KL_PATHS && !facts->shifted)
+        list_add(next, "measure restore: dirty in match is not yet condition 1, restore and the position decide");
+    if (facts->one_position && facts->same_lengths && facts->long_requests == 0)
+        list_add(next,
+                 "measure with prompts of several lengths: with one length a position cannot be told from an index");
+}
+
+void kl_read(const struct kl_path paths[KL_PATHS], const struct kl_server *server, struct kl_reading *ret_reading)
+{
+    struct kl_facts facts;
+    struct buffer text;
+    struct list evidence = {0}, next = {0};
+    const struct signature *s = signatures;
+    kl_reading_facts(paths, server, &facts);
+    while (!matches(s, &facts)) /* the last row fits always */
+        s++;
+    buffer_init(&text);
+    buffer_text(&text, s->text);
+    add_sentences(s, &facts, &text);
+    kl_reading_evidence(&facts, s->evidence, &evidence);
+    add_next(s, &facts, &next);
+    *ret_reading = (struct kl_reading){
+        .signature = s->name,
+        .condition = s->condition,
+        .where = s->where,
+        .few = s->condition == KL_CONDITION_2 && kl_reading_few(&facts, s->where),
+        .condition_2_open = s->condition == KL_CONDITION_1,
+        .condition_2_in_restore = s->condition == KL_CONDITION_1 && facts.loud_restore,
+        .text = buffer_steal(&text),
+        .evidence = list_vector(&evidence),
+        .next = list_vector(&next),
+    };
+    buffer_fini(&text);
+}
+
+static void free_texts(char **texts)
+{
+    for (char **text = texts; text != NULL && *text != NULL; text++)
+        free(*text);
+    free(texts);
+}
+
+void kl_reading_fini(struct kl_reading *reading)
+{
+    free(reading->text);
+    free_texts(reading->evidence);
+    free_texts(reading->next);
+    *reading = (struct kl_reading){0};
+}

@@ -1,0 +1,254 @@
+#include "analysis/kl_reading_private.h"
+
+#include "base/buffer.h"
+
+#include <inttypes.h>
+
+enum { REQUESTS_SHOWN = 6, MODULI = 16, SEPARATED_LEAST = 3 };
+
+static bool is_kept(const struct kl_request *request)
+{
+    return request->dropped == NULL && request->count > 0;
+}
+
+static size_t count_dirty(const struct kl_path *path)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < path->request_count; i++)
+        count += is_kept(&path->requests[i]) && path->numbers[i].beyond > 0;
+    return count;
+}
+
+static void add_paths(const struct kl_facts *facts, struct list *list)
+{
+    for (int id = 0; id < KL_PATHS; id++) {
+        const struct kl_path *path = &facts->paths[id];
+        const char *word = kl_path_word((enum kl_path_id)id);
+        if (!kl_reading_dirty(path))
+            continue;
+        list_add_format(list, "%s: %s, mean k3 %.2g; %zu of %zu tokens beyond stray, in %zu of %zu requests", word,
+                        kl_grade_word(path->grade), path->mean, path->beyond, path->tokens, count_dirty(path),
+                        path->kept);
+    }
+    struct buffer text;
+    buffer_init(&text);
+    for (int id = 0; id < KL_PATHS; id++)
+        if (kl_grade_clean(facts->paths[id].grade))
+            buffer_format(&text, "%s%s (%s)", text.length > 0 ? ", " : "", kl_path_word((enum kl_path_id)id),
+                          kl_grade_word(facts->paths[id].grade));
+    if (text.length > 0)
+        list_add_format(list, "clean: %s", text.data);
+    buffer_fini(&text);
+}
+
+static void add_shift(const struct kl_facts *facts, struct list *list)
+{
+    const struct kl_shift *shift = &facts->shift;
+    list_add_format(list,
+                    "%s: the score of position p%+d equals the logprob decoded at p in %zu of %zu tokens; that of "
+                    "position p itself in %zu",
+                    kl_path_word(facts->shift_path), shift->by, shift->moved, shift->tokens, shift->equal);
+    list_add_format(list, "mean k3 %.2g as they are, %.2g moved by one token", shift->mean, shift->moved_mean);
+}
+
+static void add_position(const struct kl_facts *facts, struct list *list)
+{
+    list_add_format(list,
+                    "%s: %zu requests turn dirty at the same position %zu, after %zu clean tokens in all; before it no "
+                    "token is dirty",
+                    kl_path_word(facts->probe), facts->position_requests, facts->position,
+                    facts->position_clean_tokens);
+    if (facts->long_requests > 0)
+        list_add_format(list, "%zu requests whose prompt reaches position %zu are dirty from their second token on",
+                        facts->long_requests, facts->position);
+    uint64_t window = facts->server->sliding_window, page = facts->server->page_size;
+    if (window > 0)
+        list_add_format(list, "the sliding window is %" PRIu64 ": position %zu is %s it", window, facts->position,
+                        facts->position < window ? "within" : "at or past");
+    if (page > 1)
+        list_add_format(list, "position %zu %% page size %" PRIu64 " = %zu", facts->position, page,
+                        facts->position % (size_t)page);
+}
+
+static void add_index(const struct kl_facts *facts, struct list *list)
+{
+    if (facts->probe == KL_PATHS)
+        return;
+    const struct kl_path *path = &facts->paths[facts->probe];
+    size_t at_first = 0;
+    for (size_t i = 0; i < path->request_count; i++)
+        at_first += is_kept(&path->requests[i]) && path->numbers[i].first_beyond == path->requests[i].first;
+    if (at_first == 0)
+        list_add_format(list, "%s: no request is dirty at its first token, which comes from a prefill",
+                        kl_path_word(facts->probe));
+    else
+        list_add_format(list, "%s: %zu requests are dirty at their first token, which comes from a prefill",
+                        kl_path_word(facts->probe), at_first);
+    if (facts->server->mixture_of_experts || facts->dominance > 0.5)
+        list_add_format(list, "%s: the largest token is %.2g of the sum of k3", kl_path_word(facts->probe),
+                        facts->dominance);
+}
+
+static void add_alone(const struct kl_facts *facts, struct list *list)
+{
+    const struct kl_path *match = &facts->paths[KL_PATH_MATCH], *alone = &facts->paths[KL_PATH_MATCH_ALONE];
+    list_add_format(list, "in a batch %zu of %zu tokens are beyond stray, one request at a time %zu of %zu",
+                    match->beyond, match->tokens, alone->beyond, alone->tokens);
+}
+
+static void add_restore(const struct kl_facts *facts, struct list *list)
+{
+    const struct kl_path *restore = &facts->paths[KL_PATH_RESTORE];
+    if (restore->grade == KL_GRADE_NOT_MEASURED)
+        list_add(list, "restore was not measured: whether prefill agrees with prefill is not known");
+    else if (!kl_reading_dirty(restore))
+        list_add_format(list, "restore is %s: prefill on a cached prefix agrees with prefill in %zu tokens",
+                        kl_grade_word(restore->grade), restore->tokens);
+    else if (facts->probe == KL_PATHS)
+        list_add(list, "restore is dirty: prefill on a cached prefix differs from prefill, without any decode");
+    else
+        list_add_format(list, "restore is dirty, mean k3 %.2g beside %.2g of %s: %s", restore->mean,
+                        facts->paths[facts->probe].mean, kl_path_word(facts->probe),
+                        facts->loud_restore ? "far beyond its noise" : "no more than noise may give");
+}
+
+/* ---- few requests: what they have in common ---- */
+
+static void add_lengths(const struct kl_path *path, bool dirty, const struct kl_server *server, struct buffer *text)
+{
+    size_t shown = 0;
+    for (size_t i = 0; i < path->request_count; i++) {
+        const struct kl_request *request = &path->requests[i];
+        if (!is_kept(request) || (path->numbers[i].beyond > 0) != dirty)
+            continue;
+        if (shown++ >= REQUESTS_SHOWN)
+            continue;
+        buffer_format(text, "%s%zu/%zu", shown > 1 ? ", " : "", request->prompt_length, request->cached_tokens);
+        if (server->page_size > 1)
+            buffer_format(text, " (page %zu)", request->cached_tokens % (size_t)server->page_size);
+        if (server->state_checkpoint_interval > 1)
+            buffer_format(text, " (checkpoint %zu)",
+                          request->cached_tokens % (size_t)server->state_checkpoint_interval);
+    }
+    if (shown > REQUESTS_SHOWN)
+        buffer_format(text, " and %zu more", shown - REQUESTS_SHOWN);
+}
+
+static size_t value_of(const struct kl_request *request, bool cached)
+{
+    return cached ? request->cached_tokens : request->prompt_length;
+}
+
+/* Whether all dirty requests have one remainder that no clean one has. */
+static bool remainder_separates(const struct kl_path *path, bool cached, size_t modulus, size_t *ret_remainder)
+{
+    size_t remainder = SIZE_MAX;
+    for (size_t i = 0; i < path->request_count; i++) {
+        if (!is_kept(&path->requests[i]) || path->numbers[i].beyond == 0)
+            continue;
+        size_t own = value_of(&path->requests[i], cached) % modulus;
+        if (remainder != SIZE_MAX && own != remainder)
+            return false;
+        remainder = own;
+    }
+    for (size_t i = 0; i < path->request_count; i++)
+        if (is_kept(&path->requests[i]) && path->numbers[i].beyond == 0 &&
+            value_of(&path->requests[i], cached) % modulus == remainder)
+            return false;
+    *ret_remainder = remainder;
+    return remainder != SIZE_MAX;
+}
+
+/* Whether every dirty request is longer than every clean one. */
+static bool length_separates(const struct kl_path *path, bool cached, size_t *ret_shortest, size_t *ret_longest)
+{
+    size_t shortest = SIZE_MAX, longest = 0;
+    for (size_t i = 0; i < path->request_count; i++) {
+        size_t value = value_of(&path->requests[i], cached);
+        if (!is_kept(&path->requests[i]))
+            continue;
+        if (path->numbers[i].beyond > 0)
+            shortest = value < shortest ? value : shortest;
+        else
+            longest = value > longest ? value : longest;
+    }
+    *ret_shortest = shortest;
+    *ret_longest = longest;
+    return shortest > longest;
+}
+
+static void add_common(const struct kl_facts *facts, const struct kl_path *path, const char *word, struct list *list)
+{
+    const struct kl_server *server = facts->server;
+    size_t moduli[MODULI] = {(size_t)server->page_size, (size_t)server->state_checkpoint_interval,
+                             (size_t)server->sliding_window};
+    for (size_t i = 3; i < MODULI; i++)
+        moduli[i] = (size_t)1 << (i - 2);
+    for (int cached = 1; cached >= 0; cached--) {
+        const char *what = cached ? "cached tokens" : "prompt length";
+        size_t shortest, longest, remainder;
+        if (length_separates(path, cached, &shortest, &longest))
+            list_add_format(list, "%s: every dirty request has a %s of at least %zu, every clean one of at most %zu",
+                            word, what, shortest, longest);
+        for (size_t i = 0; i < MODULI && count_dirty(path) >= SEPARATED_LEAST; i++) {
+            if (moduli[i] < 2 || !remainder_separates(path, cached, moduli[i], &remainder))
+                continue;
+            list_add_format(list, "%s: in every dirty request %s %% %zu = %zu, in no clean one", word, what, moduli[i],
+                            remainder);
+            break;
+        }
+    }
+}
+
+static bool has_few(const struct kl_path *path)
+{
+    return kl_reading_dirty(path) && count_dirty(path) < path->kept;
+}
+
+static void add_few(const struct kl_facts *facts, struct list *list)
+{
+    for (int id = 0; id < KL_PATHS; id++) {
+        const struct kl_path *path = &facts->paths[id];
+        const char *word = kl_path_word((enum kl_path_id)id);
+        struct buffer dirty, clean;
+        if (!has_few(path))
+            continue;
+        buffer_init(&dirty);
+        buffer_init(&clean);
+        add_lengths(path, true, facts->server, &dirty);
+        add_lengths(path, false, facts->server, &clean);
+        list_add_format(
+            list, "%s: %zu of %zu requests are dirty; prompt length / cached tokens of these: %s; of clean ones: %s",
+            word, count_dirty(path), path->kept, dirty.data, clean.data);
+        buffer_fini(&dirty);
+        buffer_fini(&clean);
+        add_common(facts, path, word, list);
+    }
+}
+
+bool kl_reading_few(const struct kl_facts *facts, enum kl_where where)
+{
+    static const enum kl_path_id of_the_cache[] = {KL_PATH_PREFILL_CACHE_HIT, KL_PATH_DECODE_CACHE_HIT,
+                                                   KL_PATH_RESTORE};
+    if (where == KL_WHERE_DECODE)
+        return has_few(&facts->paths[facts->probe]);
+    for (size_t i = 0; i < sizeof of_the_cache / sizeof of_the_cache[0]; i++) {
+        const struct kl_path *path = &facts->paths[of_the_cache[i]];
+        if (kl_reading_dirty(path) && !has_few(path))
+            return false;
+    }
+    return true;
+}
+
+void kl_reading_evidence(const struct kl_facts *facts, unsigned which, struct list *list)
+{
+    static const struct {
+        unsigned bit;
+        void (*add)(const struct kl_facts *facts, struct list *list);
+    } parts[] = {{KL_EVIDENCE_SHIFT, add_shift}, {KL_EVIDENCE_POSITION, add_position}, {KL_EVIDENCE_ALONE, add_alone},
+                 {KL_EVIDENCE_INDEX, add_index}, {KL_EVIDENCE_RESTORE, add_restore},   {KL_EVIDENCE_FEW, add_few},
+                 {KL_EVIDENCE_PATHS, add_paths}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (which & parts[i].bit)
+            parts[i].add(facts, list);
+}

@@ -1,0 +1,169 @@
+#include "analysis/kl_reading_private.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Adjacent logprobs of one text differ by whole units (mean k3 0.45 was seen for a shift by one), so noise that is on
+ * top leaves moved scores nearer than a hundredth of that. */
+static const double SHIFT_GAIN = 100, SHIFT_LEAST = 1e-3;
+enum { SHIFT_TOKENS = 8 };
+static const double LOUD = 100, LOUD_LEAST = 1e-9;
+enum { POSITION_REQUESTS = 2, POSITION_CLEAN = 2 };
+static const double POSITION_LASTS = 0.5; /* share of tokens behind it that are not bit-equal */
+
+bool kl_reading_dirty(const struct kl_path *path)
+{
+    return path->grade != KL_GRADE_NOT_MEASURED && !kl_grade_clean(path->grade);
+}
+
+static bool is_kept(const struct kl_request *request)
+{
+    return request->dropped == NULL && request->count > 0;
+}
+
+/* ---- scores moved by one token ---- */
+
+static void add_shift(struct kl_shift *shift, const struct kl_request *request)
+{
+    for (size_t i = 1; i < request->count; i++) {
+        size_t p = shift->by < 0 ? i : i - 1, neighbour = shift->by < 0 ? i - 1 : i;
+        double decoded = request->b[p], here = request->a[p], there = request->a[neighbour];
+        shift->tokens++;
+        shift->equal += kl_class_of(here, decoded) != KL_CLASS_BEYOND;
+        shift->moved += kl_class_of(there, decoded) != KL_CLASS_BEYOND;
+        shift->mean += kl_k3(here, decoded);
+        shift->moved_mean += kl_k3(there, decoded);
+    }
+}
+
+static bool is_shifted(const struct kl_path *path, int by, struct kl_shift *ret_shift)
+{
+    struct kl_shift shift = {.by = by};
+    for (size_t i = 0; i < path->request_count; i++)
+        if (is_kept(&path->requests[i]))
+            add_shift(&shift, &path->requests[i]);
+    if (shift.tokens < SHIFT_TOKENS)
+        return false;
+    shift.mean /= (double)shift.tokens;
+    shift.moved_mean /= (double)shift.tokens;
+    bool all = shift.moved == shift.tokens && shift.equal < shift.tokens;
+    bool nearly = shift.mean > SHIFT_LEAST && shift.moved_mean * SHIFT_GAIN < shift.mean;
+    if (!all && !nearly)
+        return false;
+    *ret_shift = shift;
+    return true;
+}
+
+/* restore compares scores with scores: both are shifted there. */
+static void look_for_shift(struct kl_facts *facts)
+{
+    for (int id = 0; id < KL_PATHS && !facts->shifted; id++) {
+        if (id == KL_PATH_RESTORE || !kl_reading_dirty(&facts->paths[id]))
+            continue;
+        facts->shifted =
+            is_shifted(&facts->paths[id], -1, &facts->shift) || is_shifted(&facts->paths[id], +1, &facts->shift);
+        facts->shift_path = (enum kl_path_id)id;
+    }
+}
+
+/* ---- where the dirt begins ---- */
+
+/* The position at which a request turns dirty after at least POSITION_CLEAN clean tokens; SIZE_MAX: it does not. */
+static size_t late_onset(const struct kl_path *path, size_t i)
+{
+    size_t onset = path->numbers[i].first_beyond;
+    bool late = onset != SIZE_MAX && onset >= path->requests[i].first + POSITION_CLEAN;
+    return late ? onset : SIZE_MAX;
+}
+
+/* Share of the tokens from where a request turns dirty that are not bit-equal. */
+static double share_behind(const struct kl_path *path)
+{
+    size_t tokens = 0, different = 0;
+    for (size_t i = 0; i < path->request_count; i++) {
+        const struct kl_request *request = &path->requests[i];
+        size_t onset = path->numbers[i].first_beyond;
+        if (!is_kept(request) || onset == SIZE_MAX)
+            continue;
+        for (size_t t = onset - request->first; t < request->count; t++, tokens++)
+            different += kl_class_of(request->a[t], request->b[t]) != KL_CLASS_EQUAL;
+    }
+    return tokens > 0 ? (double)different / (double)tokens : 0;
+}
+
+/* The first token of a request comes from its prefill, so one that is longer than the position is dirty from its second
+ * token on. */
+static bool begins_at(const struct kl_path *path, size_t i, size_t position)
+{
+    size_t first = path->requests[i].first, onset = path->numbers[i].first_beyond;
+    return onset == position || (first + 1 > position && onset == first + 1);
+}
+
+static void look_at_positions(struct kl_facts *facts, const struct kl_path *path)
+{
+    size_t position = SIZE_MAX, length = SIZE_MAX;
+    facts->same_lengths = facts->one_position = true;
+    for (size_t i = 0; i < path->request_count; i++)
+        if (is_kept(&path->requests[i]) && late_onset(path, i) < position)
+            position = late_onset(path, i);
+    for (size_t i = 0; i < path->request_count; i++) {
+        const struct kl_request *request = &path->requests[i];
+        if (!is_kept(request) || path->numbers[i].beyond == 0)
+            continue;
+        facts->same_lengths = facts->same_lengths && (length == SIZE_MAX || length == request->first);
+        length = request->first;
+        facts->one_position = facts->one_position && position != SIZE_MAX && begins_at(path, i, position);
+        if (late_onset(path, i) == position && position != SIZE_MAX) {
+            facts->position_requests++;
+            facts->position_clean_tokens += position - request->first;
+        } else {
+            facts->long_requests++;
+        }
+    }
+    facts->position = position;
+    facts->one_position =
+        facts->one_position && facts->position_requests >= POSITION_REQUESTS && share_behind(path) >= POSITION_LASTS;
+}
+
+static void look_at_probe(struct kl_facts *facts)
+{
+    const struct kl_path *path = &facts->paths[facts->probe];
+    double sum = 0;
+    facts->from_index_1 = true;
+    for (size_t i = 0; i < path->request_count; i++) {
+        if (!is_kept(&path->requests[i]))
+            continue;
+        facts->from_index_1 = facts->from_index_1 && path->numbers[i].first_beyond != path->requests[i].first;
+        sum += path->numbers[i].mean * (double)path->requests[i].count;
+    }
+    facts->dominance = sum > 0 ? path->max / sum : 0;
+    look_at_positions(facts, path);
+}
+
+/* ---- all of it ---- */
+
+static bool is_loud(const struct kl_path paths[KL_PATHS])
+{
+    const struct kl_path *restore = &paths[KL_PATH_RESTORE], *match = &paths[KL_PATH_MATCH];
+    if (match->grade == KL_GRADE_NOT_MEASURED)
+        match = &paths[KL_PATH_MATCH_ALONE];
+    return kl_reading_dirty(restore) && restore->mean >= LOUD_LEAST && restore->mean > LOUD * match->mean;
+}
+
+void kl_reading_facts(const struct kl_path paths[KL_PATHS], const struct kl_server *server, struct kl_facts *ret_facts)
+{
+    struct kl_facts facts = {.paths = paths, .server = server, .probe = KL_PATHS};
+    for (int id = 0; id < KL_PATHS; id++)
+        facts.measured = facts.measured || paths[id].grade != KL_GRADE_NOT_MEASURED;
+    if (kl_reading_dirty(&paths[KL_PATH_MATCH]))
+        facts.probe = KL_PATH_MATCH;
+    else if (kl_reading_dirty(&paths[KL_PATH_MATCH_ALONE]))
+        facts.probe = KL_PATH_MATCH_ALONE;
+    facts.cache_dirty = kl_reading_dirty(&paths[KL_PATH_PREFILL_CACHE_HIT]) ||
+                        kl_reading_dirty(&paths[KL_PATH_DECODE_CACHE_HIT]) || kl_reading_dirty(&paths[KL_PATH_RESTORE]);
+    facts.loud_restore = is_loud(paths);
+    look_for_shift(&facts);
+    if (facts.probe != KL_PATHS)
+        look_at_probe(&facts);
+    *ret_facts = facts;
+}
