@@ -200,7 +200,7 @@ static void a_folder(void **state)
     char *cut = dump_files_name(5, 0, 11, "rids", -1);
     dump_files_write(folder, cut, "PK\3\4", 4);
     assert_int_equal(show(&text, folder, NULL, NULL), STATUS_INCOMPLETE);
-    has(text, "rids               cut short          5      0          1       4 B");
+    has(text, "rids               cut short          5      0          1      4 B");
     free(text);
     assert_int_equal(show(&text, "--json", folder, NULL), STATUS_INCOMPLETE);
     has(text, "\"dump_index\":11,\"name\":\"rids\",\"bytes\":4,\"problem\":\"cut short\",\"error\":\"step=5");
