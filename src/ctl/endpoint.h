@@ -2,11 +2,12 @@
  * between two phases, an error under status 200 or another's request is noticed in one place. One thread.
  *
  * Happy path: endpoint_open, then endpoint_flush and endpoint_generate in the order of a helper, endpoint_check at the
- * end of each phase. Failures name the server, the route, what came and what to do. Keys come from the run (its guard
- * hands them to its owner only) or from KLDUMP_API_KEY; they are never stored or printed. */
+ * end of each phase. Failures name the server, the route, what came and what to do. The key comes from KLDUMP_API_KEY
+ * alone (a guard hands its server's keys to nobody); it is never stored or printed. */
 #pragma once
 
 #include "ctl/find.h"
+#include "ctl/prompts.h"
 #include "sglang/generate.h"
 
 struct endpoint {
@@ -16,19 +17,32 @@ struct endpoint {
     bool is_run;
     struct find find;              /* where is_run */
     struct generate_server server; /* as it was when opened */
+    char *model_note;              /* why config.json of the model could not be read; NULL: it was */
+    /* Asked about once a second while an answer is awaited, and after a signal; false ends the request with
+     * ERROR_INTERRUPTED. NULL: it is waited for. The caller's, set after endpoint_open. */
+    bool (*wanted)(void *user);
+    void *user;
 };
 
-/* `target` is a URL (http:// or https://) or a run. A run must be armed (or of the kind plain: ready). */
+/* `target` is a URL (http:// or https://, a numeric address or localhost) or a run; NULL: the only live run. A run must
+ * be armed. ERROR_STATE: it is not. The model's config.json is read where it lies on this machine. */
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err);
 void endpoint_fini(struct endpoint *endpoint); /* also of a zeroed one */
+
+/* The key of KLDUMP_API_KEY, the caller's; NULL: none. And its end: it does not stay in freed memory. */
+char *endpoint_key(void);
+void endpoint_forget(char *key); /* also of NULL */
 
 /* Waits until the server is idle and its prefix cache is empty. ERROR_SERVER, ERROR_UNREACHABLE, ERROR_TIMEOUT. */
 enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err);
 
-/* One batch. ERROR_TOO_LARGE where a prompt with its new tokens does not fit the context, ERROR_BAD_VALUE where an id
- * is not below the vocabulary's size: a server dies of that. */
+/* One batch; the vocabulary of the request is set from the server's. ERROR_TOO_LARGE where a prompt with its new tokens
+ * does not fit the context, ERROR_BAD_VALUE where an id is not below the vocabulary's size: a server dies of that. */
 enum error_code endpoint_generate(struct endpoint *endpoint, const struct generate_request *request,
                                   struct generate_answers *ret_answers, struct error *err);
+
+/* Gives every prompt that is a text its ids, as the server's tokenizer makes them, and takes the hash anew. */
+enum error_code endpoint_tokenize(struct endpoint *endpoint, struct prompts *prompts, struct error *err);
 
 /* Asks again what endpoint_open asked: ERROR_STATE where the server was restarted or its weights were loaded anew. */
 enum error_code endpoint_check(struct endpoint *endpoint, struct error *err);

@@ -21,7 +21,8 @@ libctl_a_SOURCES = \
     src/ctl/command_stop.c \
     src/ctl/command_wait.c \
     src/ctl/commands.c \
-    src/ctl/endpoint.h \
+    src/ctl/endpoint.c src/ctl/endpoint.h \
+    src/ctl/endpoint_model.c src/ctl/endpoint_model.h \
     src/ctl/doctor.c src/ctl/doctor.h \
     src/ctl/doctor_left.c \
     src/ctl/doctor_machine.c \
@@ -48,7 +49,7 @@ libctl_a_SOURCES = \
     src/ctl/report_text_strip.c \
     src/ctl/runs_table.c src/ctl/runs_table.h \
     src/ctl/screen.c src/ctl/screen.h \
-    src/ctl/prompts.h \
+    src/ctl/prompts.c src/ctl/prompts.h \
     src/ctl/seal.c src/ctl/seal.h \
     src/ctl/show.c src/ctl/show.h \
     src/ctl/show_why.c \

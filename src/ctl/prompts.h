@@ -3,9 +3,10 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/hash.h"
 
-#include <stdint.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct prompts {
     struct {
@@ -14,15 +15,20 @@ struct prompts {
         char *text; /* of a line with "text" and without "input_ids": the server tokenises; NULL else */
     } * items;
     size_t count;
-    char hash[17]; /* 64 bits over all ids (or texts) in their order, in hexadecimal digits */
-    char *source;  /* "prompts.jsonl", "synthetic 32:2000-4000:7": for people */
+    char hash[HASH_TEXT]; /* 64 bits over all ids (or texts) in their order, in hexadecimal digits */
+    char *source;         /* "prompts.jsonl", "synthetic 32:2000-4000:7": for people */
 };
 
-/* JSON lines, each {"input_ids":[..]} or {"text":".."} (other members are passed over). ERROR_FORMAT with the line. */
+/* JSON lines, each {"input_ids":[..]} or {"text":".."} (other members are passed over; empty lines too). ERROR_FORMAT
+ * with the line. */
 enum error_code prompts_read(const char *path, struct prompts *ret_prompts, struct error *err);
 
-/* "N:LEN[-LEN]:SEED": N prompts of LEN ids (of a length between the two), ids from 16 up to below `vocabulary`, none
- * with a beginning in common. The same text gives the same ids on every machine. ERROR_BAD_VALUE. */
+/* "N:LEN[-LEN]:SEED": N prompts of LEN ids (of a length between the two), ids from 16 up to below `vocabulary` (0: not
+ * known; 112 then, which any model has), none with a beginning in common. The same text gives the same ids on every
+ * machine. ERROR_BAD_VALUE. */
 enum error_code prompts_make(const char *text, uint64_t vocabulary, struct prompts *ret_prompts, struct error *err);
+
+/* Takes the hash anew, once a text has got its ids: a text counts by its ids then. */
+void prompts_hash(struct prompts *prompts);
 
 void prompts_fini(struct prompts *prompts); /* also of a zeroed one */

@@ -16,6 +16,8 @@ struct transfer {
     struct buffer body;
     size_t body_max_bytes;
     bool too_large;
+    bool (*wanted)(void *user);
+    void *user;
     char error_text[CURL_ERROR_SIZE];
     uint64_t total_timeout_ms;
 };
@@ -96,6 +98,16 @@ static size_t take_body(char *data, size_t size, size_t count, void *user)
     return length;
 }
 
+static int ask_wanted(void *user, curl_off_t down_total, curl_off_t down, curl_off_t up_total, curl_off_t up)
+{
+    const struct transfer *transfer = user;
+    (void)down_total;
+    (void)down;
+    (void)up_total;
+    (void)up;
+    return transfer->wanted(transfer->user) ? 0 : 1;
+}
+
 static void add_header(struct transfer *transfer, const char *text)
 {
     struct curl_slist *longer = curl_slist_append(transfer->headers, text);
@@ -141,6 +153,11 @@ static void set_options(struct transfer *transfer, const struct transfer_request
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, transfer);
     curl_easy_setopt(easy, CURLOPT_PRIVATE, transfer);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->error_text);
+    if (request->wanted != NULL) {
+        curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
+        curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, ask_wanted);
+        curl_easy_setopt(easy, CURLOPT_XFERINFODATA, transfer);
+    }
     if (strcmp(request->method, "POST") == 0) {
         curl_easy_setopt(easy, CURLOPT_POST, 1L);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
@@ -165,6 +182,8 @@ enum error_code transfer_new(const struct transfer_request *request, struct tran
     }
     buffer_init(&transfer->body);
     transfer->body_max_bytes = request->body_max_bytes;
+    transfer->wanted = request->wanted;
+    transfer->user = request->user;
     transfer->total_timeout_ms = request->total_timeout_ms;
     set_options(transfer, request);
     *ret_transfer = transfer;
@@ -202,6 +221,8 @@ static enum error_code error_of(const struct transfer *transfer, CURLcode how)
     case CURLE_UNSUPPORTED_PROTOCOL: /* an answer without a status line */
     case CURLE_BAD_CONTENT_ENCODING:
         return ERROR_FORMAT;
+    case CURLE_ABORTED_BY_CALLBACK:
+        return ERROR_INTERRUPTED;
     case CURLE_OUT_OF_MEMORY:
         return ERROR_MEMORY;
     default:

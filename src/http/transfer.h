@@ -5,10 +5,11 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TRANSFER_BODY_MAX = 4 * 1024 * 1024 };
+enum { TRANSFER_BODY_MAX = 1024 * 1024 * 1024 }; /* the scores of a batch of long prompts */
 
 struct transfer_request {
     const char *method; /* "GET" or "POST" */
@@ -21,10 +22,15 @@ struct transfer_request {
     const char *key;                               /* bearer key; NULL: none */
     uint64_t connect_timeout_ms, total_timeout_ms; /* both at least 1 */
     size_t body_max_bytes;                         /* of the answer: 1 .. TRANSFER_BODY_MAX */
+    /* Asked about once a second while the answer is awaited, and after a signal; false ends it: INTERRUPTED. NULL: it
+     * is waited for. */
+    bool (*wanted)(void *user);
+    void *user;
 };
 
 struct transfer_result {
-    enum error_code code; /* NONE: a whole answer of any status; UNREACHABLE, TIMEOUT, TOO_LARGE, FORMAT: none */
+    enum error_code code; /* NONE: a whole answer of any status; UNREACHABLE, TIMEOUT, TOO_LARGE, FORMAT,
+                           * INTERRUPTED: none */
     int status;           /* 0: no whole answer */
     const char *body;     /* ended by NUL beyond `length`; never NULL; nothing of it when there is no whole answer */
     size_t length;

@@ -5,6 +5,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "core/server.h"
 
 #include <stdbool.h>
@@ -98,7 +99,7 @@ enum error_code generate_server_same(const struct generate_server *earlier, cons
                                      struct error *err);
 /* 64 bits over version and settings that can matter to numbers, in hexadecimal digits: two results under other hashes
  * are not of the same server settings. The seed of the random numbers is not in it. */
-void generate_server_hash(const struct generate_server *server, char ret_hash[17]);
+void generate_server_hash(const struct generate_server *server, char ret_hash[HASH_TEXT]);
 /* Requests for what generate_server_read takes: GET of /server_info and of /model_info, or with `older` the routes of
  * 0.5.9 and before. */
 void generate_server_build(bool model, bool older, struct server_request *ret_request);

@@ -1,12 +1,12 @@
 /* /server_info has the settings as resolved, /model_info what a reload of weights changes (0.5.23, http_server.py), the
  * model's config.json what neither tells: the size of the vocabulary above all. */
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "json/json.h"
 #include "sglang/generate.h"
 #include "sglang/info.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -237,17 +237,9 @@ enum error_code generate_server_same(const struct generate_server *earlier, cons
     return ERROR_NONE;
 }
 
-/* FNV-1a. */
-static uint64_t hash_text(uint64_t hash, const char *text)
+void generate_server_hash(const struct generate_server *server, char ret_hash[HASH_TEXT])
 {
-    for (const char *c = text; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
-    return (hash ^ 0xff) * UINT64_C(0x100000001b3);
-}
-
-void generate_server_hash(const struct generate_server *server, char ret_hash[17])
-{
-    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), server->version != NULL ? server->version : "");
+    uint64_t hash = hash_text(HASH_BEGIN, server->version != NULL ? server->version : "");
     for (const struct json *m = json_first(server->settings); m != NULL; m = json_next(m)) {
         if (strcmp(json_key(m), "random_seed") == 0)
             continue;
@@ -255,7 +247,7 @@ void generate_server_hash(const struct generate_server *server, char ret_hash[17
         hash = hash_text(hash_text(hash, json_key(m)), value);
         free(value);
     }
-    snprintf(ret_hash, 17, "%016" PRIx64, hash);
+    hash_show(hash, ret_hash);
 }
 
 void generate_server_build(bool model, bool older, struct server_request *ret_request)

@@ -1,5 +1,6 @@
 #include "sglang/questions.h"
 
+#include "base/random.h"
 #include "base/text.h"
 #include "json/json.h"
 
@@ -24,15 +25,6 @@ static const struct {
  * 12, with which health probes and warm-ups begin: the cache may still hold those. */
 enum { TOKEN_FIRST = 16, TOKEN_COUNT = 96 };
 
-/* One step of splitmix64. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* A half of a pair serves a request alone when its other half is said to be this address, as the warm-up of such a
  * server does it (0.5.23, srt/entrypoints/http_server.py); without, it is refused. */
 static void fill_half(struct json *body)
@@ -45,7 +37,7 @@ static void fill_probe(struct json *body, const char *request_id, uint64_t seed)
 {
     struct json *ids = json_set_array(body, "input_ids");
     for (int i = 0; i < SERVER_PROBE_IDS; i++)
-        json_append_u64(ids, TOKEN_FIRST + next_random(&seed) % TOKEN_COUNT);
+        json_append_u64(ids, TOKEN_FIRST + random_next(&seed) % TOKEN_COUNT);
     json_set_string(body, "rid", request_id);
     struct json *sampling = json_set_object(body, "sampling_params");
     json_set_u64(sampling, "max_new_tokens", SERVER_PROBE_NEW);

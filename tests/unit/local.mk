@@ -189,6 +189,12 @@ tests_unit_test_progress_SOURCES = tests/unit/test_progress.c
 tests_unit_test_progress_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_progress_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_prompts
+TESTS += tests/unit/test_prompts
+tests_unit_test_prompts_SOURCES = tests/unit/test_prompts.c
+tests_unit_test_prompts_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_prompts_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
+
 # kldumpctl itself against a guard without a server
 dist_check_SCRIPTS += tests/unit/test_bad_options.py tests/unit/test_ctl.py tests/unit/test_ctl_list.py tests/unit/test_doctor.py tests/unit/test_watch.py
 EXTRA_DIST += tests/unit/fake_guard.py

@@ -292,6 +292,30 @@ static void test_requests_that_may_not_be_carried(void **state)
     loop_fini(&loop);
 }
 
+static bool only_twice(void *user)
+{
+    unsigned *asked = user;
+    return ++*asked < 3;
+}
+
+/* An answer that never comes is waited for until it is not wanted any more. */
+static void test_not_wanted_any_more(void **state)
+{
+    (void)state;
+    unsigned asked = 0;
+    struct buffer body;
+    struct transfer_result result;
+    struct error err = ERROR_INIT;
+    struct transfer_request request = request_of(url_of("/never"));
+    request.total_timeout_ms = 60000;
+    request.wanted = only_twice;
+    request.user = &asked;
+    buffer_init(&body);
+    assert_int_equal(blocking_request(&request, &body, &result, &err), ERROR_INTERRUPTED);
+    assert_int_equal(asked, 3);
+    buffer_fini(&body);
+}
+
 static void test_many_at_once_and_reuse(void **state)
 {
     (void)state;
@@ -384,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_time_limits),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_requests_that_may_not_be_carried),
+        cmocka_unit_test(test_not_wanted_any_more),
         cmocka_unit_test(test_many_at_once_and_reuse),
         cmocka_unit_test(test_user_submits_and_cancels_from_inside),
         cmocka_unit_test(test_end_with_requests_under_way),

@@ -1,0 +1,313 @@
+#include "ctl/endpoint.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "ctl/endpoint_model.h"
+#include "ctl/now.h"
+#include "ctl/show.h"
+#include "http/blocking.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CONNECT_MS = 5000,
+    INFO_MS = 30000,
+    FLUSH_S = 30,
+    FLUSH_AGAIN_MS = 250,       /* releases before March 2026 do not wait for an idle server */
+    GENERATE_MS = 7 * 86400000, /* as long as it takes; Ctrl-C ends it */
+    INFO_MAX = 16 << 20
+};
+
+/* ---- one request ---- */
+
+static enum error_code carry(const struct endpoint *endpoint, const struct server_request *request, uint64_t limit_ms,
+                             size_t most, struct buffer *body, struct transfer_result *ret_result, struct error *err)
+{
+    char *url = memory_format("%s%s", endpoint->url, request->path);
+    struct transfer_request transfer = {.method = request->method,
+                                        .url = url,
+                                        .body = request->body.length > 0 ? request->body.data : NULL,
+                                        .body_length = request->body.length,
+                                        .key = endpoint->key,
+                                        .connect_timeout_ms = CONNECT_MS,
+                                        .total_timeout_ms = limit_ms,
+                                        .body_max_bytes = most,
+                                        .wanted = endpoint->wanted,
+                                        .user = endpoint->user};
+    enum error_code code = blocking_request(&transfer, body, ret_result, err);
+    free(url);
+    if (code == ERROR_NONE && ret_result->status == 401)
+        code = error_set(err, ERROR_FORBIDDEN, "HTTP 401: the server wants %s; set KLDUMP_API_KEY to its --api-key",
+                         endpoint->key != NULL ? "another key" : "a key");
+    if (code == ERROR_INTERRUPTED)
+        error_set(err, code, "interrupted");
+    if (code != ERROR_NONE)
+        error_prefix(err, "%.80s at %.100s: %s %.*s", endpoint->name, endpoint->url, request->method,
+                     (int)strcspn(request->path, "?"), request->path);
+    return code;
+}
+
+/* What was understood wrongly or refused gets the same name in front. */
+static enum error_code name_answer(const struct endpoint *endpoint, enum error_code code, struct error *err)
+{
+    if (code != ERROR_NONE)
+        error_prefix(err, "%.80s at %.100s", endpoint->name, endpoint->url);
+    return code;
+}
+
+/* ---- what it says of itself ---- */
+
+static enum error_code ask_info(const struct endpoint *endpoint, bool model, struct buffer *body, struct error *err)
+{
+    struct transfer_result result = {0};
+    enum error_code code = ERROR_NONE;
+    for (int older = 0; older < 2 && code == ERROR_NONE; older++) {
+        struct server_request request;
+        generate_server_build(model, older == 1, &request);
+        code = carry(endpoint, &request, INFO_MS, INFO_MAX, body, &result, err);
+        server_request_fini(&request);
+        if (code == ERROR_NONE && result.status == 200)
+            return ERROR_NONE;
+        if (code == ERROR_NONE && result.status != 404)
+            break;
+    }
+    if (code == ERROR_NONE)
+        code =
+            name_answer(endpoint,
+                        error_set(err, ERROR_SERVER, "%s_info: HTTP %d; expected 200: no SGLang server answers there",
+                                  model ? "model" : "server", result.status),
+                        err);
+    return code;
+}
+
+static enum error_code ask_server(const struct endpoint *endpoint, struct generate_server *ret_server, char **ret_note,
+                                  struct error *err)
+{
+    struct buffer info, model;
+    buffer_init(&info);
+    buffer_init(&model);
+    enum error_code code = ask_info(endpoint, false, &info, err);
+    if (code == ERROR_NONE)
+        code = ask_info(endpoint, true, &model, err);
+    if (code == ERROR_NONE)
+        code = name_answer(
+            endpoint, generate_server_read(info.data, info.length, model.data, model.length, ret_server, err), err);
+    buffer_fini(&info);
+    buffer_fini(&model);
+    if (code == ERROR_NONE)
+        *ret_note = endpoint_model_read(ret_server);
+    return code;
+}
+
+/* ---- opening ---- */
+
+char *endpoint_key(void)
+{
+    const char *key = getenv("KLDUMP_API_KEY");
+    return key != NULL && key[0] != '\0' ? memory_copy(key) : NULL;
+}
+
+void endpoint_forget(char *key)
+{
+    if (key != NULL)
+        explicit_bzero(key, strlen(key));
+    free(key);
+}
+
+static bool is_url(const char *target)
+{
+    return target != NULL && (text_starts(target, "http://") || text_starts(target, "https://"));
+}
+
+/* Without slashes at the end; only numeric addresses are carried, and localhost is one that everybody types. */
+static char *make_url(const char *target)
+{
+    static const char name[] = "localhost";
+    const char *host = strstr(target, "//") + 2;
+    size_t length = strlen(host), skipped = 0;
+    while (length > 0 && host[length - 1] == '/')
+        length--;
+    bool is_local = text_starts(host, name) && strchr(":/", host[strlen(name)]) != NULL;
+    if (is_local)
+        skipped = strlen(name);
+    return memory_format("%.*s%s%.*s", (int)(host - target), target, is_local ? "127.0.0.1" : "",
+                         (int)(length > skipped ? length - skipped : 0), host + skipped);
+}
+
+static enum error_code open_run(const char *target, struct endpoint *endpoint, struct error *err)
+{
+    struct json *run = NULL;
+    enum error_code code = find_run(target, &endpoint->find, err);
+    if (code != ERROR_NONE)
+        return code;
+    endpoint->is_run = true;
+    endpoint->name = memory_copy(endpoint->find.name);
+    code = find_status(&endpoint->find, &run, err);
+    if (code != ERROR_NONE)
+        return code;
+    const char *state = show_member(run, "state"), *url = show_member(run, "url");
+    if (strcmp(state, "armed") != 0 || url[0] == '\0')
+        code = error_set(err, ERROR_STATE, "run %s is %s; expected armed%s", endpoint->name, state,
+                         strcmp(state, "dumping") == 0 ? ": end the dump first, with kldumpctl pause"
+                                                       : ": kldumpctl wait RUN --for armed");
+    else
+        endpoint->url = memory_copy(url);
+    json_free(run);
+    return code;
+}
+
+enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err)
+{
+    struct endpoint endpoint = {.key = endpoint_key()};
+    enum error_code code = ERROR_NONE;
+    if (is_url(target)) {
+        endpoint.url = make_url(target);
+        endpoint.name = memory_copy("server");
+    } else {
+        code = open_run(target, &endpoint, err);
+    }
+    if (code == ERROR_NONE)
+        code = ask_server(&endpoint, &endpoint.server, &endpoint.model_note, err);
+    if (code == ERROR_NONE)
+        *ret_endpoint = endpoint;
+    else
+        endpoint_fini(&endpoint);
+    return code;
+}
+
+void endpoint_fini(struct endpoint *endpoint)
+{
+    endpoint_forget(endpoint->key);
+    free(endpoint->name);
+    free(endpoint->url);
+    free(endpoint->model_note);
+    find_fini(&endpoint->find);
+    generate_server_fini(&endpoint->server);
+    *endpoint = (struct endpoint){0};
+}
+
+/* ---- requests ---- */
+
+static enum error_code flush_once(const struct endpoint *endpoint, struct error *err)
+{
+    struct server_request request;
+    struct transfer_result result;
+    struct buffer body;
+    buffer_init(&body);
+    generate_build_flush(FLUSH_S, &request);
+    enum error_code code = carry(endpoint, &request, (FLUSH_S + 15) * 1000, INFO_MAX, &body, &result, err);
+    if (code == ERROR_NONE && !generate_flushed(result.status, result.body, result.length, err))
+        code = name_answer(endpoint, ERROR_SERVER, err);
+    server_request_fini(&request);
+    buffer_fini(&body);
+    return code;
+}
+
+enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err)
+{
+    int64_t end_ms = now_ms() + FLUSH_S * 1000;
+    for (;;) {
+        enum error_code code = flush_once(endpoint, err);
+        bool may_succeed_yet =
+            code == ERROR_SERVER && now_ms() < end_ms && (endpoint->wanted == NULL || endpoint->wanted(endpoint->user));
+        if (!may_succeed_yet)
+            return code;
+        (void)poll(NULL, 0, FLUSH_AGAIN_MS);
+    }
+}
+
+static enum error_code check_prompt(const struct generate_server *server, const struct generate_prompt *prompt,
+                                    unsigned new_tokens, struct error *err)
+{
+    uint64_t needed = prompt->length + new_tokens;
+    if (prompt->length == 0)
+        return error_set(err, ERROR_BAD_VALUE, "the prompt is empty");
+    if (server->context_length != 0 && needed > server->context_length)
+        return error_set(err, ERROR_TOO_LARGE, "%zu ids and %u new tokens do not fit the context of %" PRIu64 " tokens",
+                         prompt->length, new_tokens, server->context_length);
+    if (server->input_limit != 0 && prompt->length >= server->input_limit)
+        return error_set(err, ERROR_TOO_LARGE,
+                         "%zu ids; the server takes less than %" PRIu64 " (max_req_input_len: its context and KV pool)",
+                         prompt->length, server->input_limit);
+    for (size_t k = 0; server->vocabulary != 0 && k < prompt->length; k++)
+        if (prompt->ids[k] < 0 || (uint64_t)prompt->ids[k] >= server->vocabulary)
+            return error_set(err, ERROR_BAD_VALUE,
+                             "id %" PRId64 " at position %zu; expected one below %" PRIu64
+                             ", the size of the vocabulary: the server would die of it",
+                             prompt->ids[k], k, server->vocabulary);
+    return ERROR_NONE;
+}
+
+enum error_code endpoint_generate(struct endpoint *endpoint, const struct generate_request *request,
+                                  struct generate_answers *ret_answers, struct error *err)
+{
+    struct generate_request known = *request;
+    struct server_request built;
+    struct transfer_result result;
+    struct buffer body;
+    known.vocabulary = endpoint->server.vocabulary;
+    for (size_t i = 0; i < request->count; i++) {
+        enum error_code code = check_prompt(&endpoint->server, &request->prompts[i], request->new_tokens, err);
+        if (code != ERROR_NONE) {
+            error_prefix(err, "prompt %zu", i);
+            return code;
+        }
+    }
+    buffer_init(&body);
+    generate_build(&known, &built);
+    enum error_code code = carry(endpoint, &built, GENERATE_MS, TRANSFER_BODY_MAX, &body, &result, err);
+    server_request_fini(&built);
+    if (code == ERROR_NONE)
+        code = name_answer(endpoint, generate_read(&known, result.status, result.body, result.length, ret_answers, err),
+                           err);
+    buffer_fini(&body);
+    return code;
+}
+
+static enum error_code tokenize(const struct endpoint *endpoint, const char *text, int64_t **ret_ids, size_t *ret_count,
+                                struct error *err)
+{
+    struct server_request request;
+    struct transfer_result result;
+    struct buffer body;
+    buffer_init(&body);
+    generate_build_tokenize(text, &request);
+    enum error_code code = carry(endpoint, &request, INFO_MS, TRANSFER_BODY_MAX, &body, &result, err);
+    server_request_fini(&request);
+    if (code == ERROR_NONE)
+        code = name_answer(
+            endpoint, generate_read_tokenize(result.status, result.body, result.length, ret_ids, ret_count, err), err);
+    buffer_fini(&body);
+    return code;
+}
+
+enum error_code endpoint_tokenize(struct endpoint *endpoint, struct prompts *prompts, struct error *err)
+{
+    for (size_t i = 0; i < prompts->count; i++) {
+        if (prompts->items[i].ids != NULL)
+            continue;
+        enum error_code code =
+            tokenize(endpoint, prompts->items[i].text, &prompts->items[i].ids, &prompts->items[i].length, err);
+        if (code != ERROR_NONE) {
+            error_prefix(err, "prompt %zu", i);
+            return code;
+        }
+    }
+    prompts_hash(prompts);
+    return ERROR_NONE;
+}
+
+enum error_code endpoint_check(struct endpoint *endpoint, struct error *err)
+{
+    struct generate_server later = {0};
+    char *note = NULL;
+    enum error_code code = ask_server(endpoint, &later, &note, err);
+    if (code == ERROR_NONE)
+        code = name_answer(endpoint, generate_server_same(&endpoint->server, &later, err), err);
+    generate_server_fini(&later);
+    free(note);
+    return code;
+}
