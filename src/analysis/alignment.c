@@ -142,11 +142,9 @@ static const struct segment *segment_of(const struct side_pass *pass, uint32_t r
     return &pass->segments[low];
 }
 
-static void add_pair(const struct alignment_view *view, const struct member *member, size_t position, bool target,
-                     uint32_t request, struct alignment *alignment)
+static void add_pair(const struct alignment_view *view, const struct side_token *a, const struct side_token *b,
+                     size_t position, bool target, uint32_t request, struct alignment *alignment)
 {
-    const struct side_token *a = &view->a->sequences[member->a].tokens[position];
-    const struct side_token *b = &view->b->sequences[member->b].tokens[position];
     const struct segment *from = segment_of(&view->a->passes[a->pass], a->row);
     const struct segment *to = segment_of(&view->b->passes[b->pass], b->row);
     alignment->pairs[alignment->pair_count++] = (struct alignment_pair){.a_pass = a->pass,
@@ -161,6 +159,32 @@ static void add_pair(const struct alignment_view *view, const struct member *mem
                                                                         .request = request,
                                                                         .position = (int64_t)position};
     alignment->target_count += target;
+}
+
+/* The prefill row that computed what the sequence has at a position, or what its cached prefix was filled with. */
+static const struct side_token *origin_of(const struct side *side, const struct side_sequence *sequence,
+                                          size_t position)
+{
+    uint32_t rank = sequence->rank;
+    while (position < sequence->cached_length && sequence->prefix_source != SIDE_NOWHERE)
+        sequence = &side->sequences[sequence->prefix_source];
+    const struct side_token *token = &sequence->tokens[position];
+    bool prefill = token->pass != SIDE_NOWHERE && position < sequence->prompt_length && sequence->rank == rank;
+    return prefill ? token : NULL;
+}
+
+/* A position of the prompt that one of them took from the cache: a control, by the row that filled it. */
+static void add_cached(const struct alignment_view *view, const struct member *member, size_t position,
+                       uint32_t request, struct alignment *alignment)
+{
+    const struct side_sequence *a = &view->a->sequences[member->a], *b = &view->b->sequences[member->b];
+    if ((position >= a->cached_length && position >= b->cached_length) || position >= a->prompt_length ||
+        position >= b->prompt_length)
+        return;
+    const struct side_token *one = origin_of(view->a, a, position), *other = origin_of(view->b, b, position);
+    bool same_row = one != NULL && other != NULL && view->same && one->pass == other->pass && one->row == other->row;
+    if (one != NULL && other != NULL && !same_row)
+        add_pair(view, one, other, position, false, request, alignment);
 }
 
 static void add_request(const struct alignment_view *view, const struct member *member, struct diff *diff,
@@ -187,10 +211,14 @@ static void pair_request(const struct alignment_view *view, const struct member 
         longest = member->common > longest ? member->common : longest;
     for (size_t position = 0; position < longest; position++) {
         for (const struct member *member = first; member < end; member++) {
+            const struct side_sequence *a = &view->a->sequences[member->a], *b = &view->b->sequences[member->b];
             bool target;
-            if (position < member->common && alignment_match_is_pair(view->mode, &view->a->sequences[member->a],
-                                                                     &view->b->sequences[member->b], position, &target))
-                add_pair(view, member, position, target, request, alignment);
+            if (position >= member->common)
+                continue;
+            if (alignment_match_is_pair(view->mode, a, b, position, &target))
+                add_pair(view, &a->tokens[position], &b->tokens[position], position, target, request, alignment);
+            else
+                add_cached(view, member, position, request, alignment);
         }
     }
     diff->requests[request].pair_count = alignment->pair_count - diff->requests[request].first_pair;

@@ -35,6 +35,8 @@ struct alignment {
  * decodes, all rows (chunked with whole prefill). `a` and `b` may be the same folder, even the same side: a request is
  * then paired with another one, and with itself only where nothing else in the folder can have been meant. Where the
  * parallel layouts differ (M10) only rank 0 is paired; with data-parallel attention a request's rank may differ.
+ * A position of the prompt that came from the prefix cache is
+ * a control by the prefill row (of another request of that side) that filled the cache, where that is known.
  * ERROR_MEMORY. */
 enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots, struct diff *diff,
                                struct alignment *ret_alignment, struct error *err);

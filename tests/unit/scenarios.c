@@ -137,15 +137,31 @@ static void write_one_row_behind_cache(const struct scenarios_folders *f)
     scenario_end(s);
 }
 
-static void write_cached_decode_side(const struct scenarios_folders *f)
+static void write_cached_decode(const struct scenarios_folders *f, bool fault)
 {
     struct scenario *s = begin();
+    if (fault)
+        scenario_fault(s, &(struct scenario_fault){.name = "model.layers.1.self_attn.attn.output",
+                                                   .change = SCENARIO_RANDOM,
+                                                   .when = SCENARIO_DECODE,
+                                                   .first = 9});
     score(s, f->dec, "warm", 6);
     unsigned request = scenario_request(s, "dec-0", scenarios_tokens, 12);
     one(s, (struct scenario_part){.request = request, .position = 4, .rows = 4});
     scenario_decode(s, request, 8, 11);
+    scenario_heal(s);
     score(s, f->pre, "pre-0", 12);
     scenario_end(s);
+}
+
+static void write_cached_decode_side(const struct scenarios_folders *f)
+{
+    write_cached_decode(f, false);
+}
+
+static void write_cached_decode_side_unequal(const struct scenarios_folders *f)
+{
+    write_cached_decode(f, true);
 }
 
 /* ---- batches ---- */
@@ -575,13 +591,15 @@ const struct scenarios_case scenarios_all[] = {
     {"between two hooks", write_gap, .targets = 4, .controls = 8, HOLDS, FINDS(GAP, "model.layers.1.mlp", 1, 8)},
     {"6 cached prefix of the reference", write_cached_reference,
      FAILS(A2, M3, "positions 0 to 3 came from the cache (its rows start at 4), and the folder does not say")},
-    {"6 cached prefix that another pass tells", write_cached_reference_told, .targets = 8, .controls = 4, HOLDS,
+    {"6 cached prefix that another pass tells", write_cached_reference_told, .targets = 8, .controls = 8, HOLDS,
      NOTHING},
     {"cached reference, decode in the same folder", write_cached_behind_decode, .one_folder = true,
      FAILS(A2, M3, "positions 0 to 15 came from the cache (its rows start at 16), decoding starts at 8")},
     {"one-row prefills behind a cache", write_one_row_behind_cache, .one_folder = true, .targets = 1, .controls = 0,
      HOLDS, NOTHING},
-    {"cached prompt of the decode side", write_cached_decode_side, .targets = 4, .controls = 4, HOLDS, NOTHING},
+    {"cached prompt of the decode side", write_cached_decode_side, .targets = 4, .controls = 8, HOLDS, NOTHING},
+    {"cached prompt of the decode side, attention unequal", write_cached_decode_side_unequal, .targets = 4,
+     .controls = 8, HOLDS, FINDS(OP_CACHE, "model.layers.1.self_attn.attn", 1, 9)},
     {"9 padded decode batch", write_padded, .targets = 5, .controls = 20, HOLDS, NOTHING},
     {"mixed chunks", write_mixed_chunks, .targets = 4, .controls = 18, HOLDS, NOTHING},
     {"11 drafts, two rejected", write_drafts, .targets = 5, .controls = 8, HOLDS,
