@@ -127,6 +127,22 @@ static void damaged(void **state)
     diff_case_remove(&folders);
 }
 
+/* One of two inputs is missing in one pass: there the operator is not tested. */
+static void half_an_input(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    world.faults[0] = fault("model.layers.1.post_attention_layernorm.output.0");
+    struct diff_case_folders folders = diff_case_write(&world);
+    cut(folders.dec, "step=1___", "layers.1.post_attention_layernorm.inputs.1");
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+    assert_int_equal(diff.verdict.kind, DIFF_KIND_GAP);
+    assert_int_equal(diff_case_call(&diff, "model.layers.1.post_attention_layernorm")->tested, 3);
+    assert_int_equal(diff_case_call(&diff, "model.layers.1.post_attention_layernorm")->unequal, 3);
+    diff_fini(&diff);
+    diff_case_remove(&folders);
+}
+
 /* Refused on the way to the verdict: status 5. Behind it, it is listed. */
 static void refused(void **state)
 {
@@ -372,10 +388,15 @@ static void batch_wide(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged),       cmocka_unit_test(refused),
-                                       cmocka_unit_test(holes),         cmocka_unit_test(stale_and_filtered),
-                                       cmocka_unit_test(other_modules), cmocka_unit_test(other_outputs),
-                                       cmocka_unit_test(stages),        cmocka_unit_test(batch_wide),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged),
+                                       cmocka_unit_test(half_an_input),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(holes),
+                                       cmocka_unit_test(stale_and_filtered),
+                                       cmocka_unit_test(other_modules),
+                                       cmocka_unit_test(other_outputs),
+                                       cmocka_unit_test(stages),
+                                       cmocka_unit_test(batch_wide),
                                        cmocka_unit_test(head_by_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -281,6 +281,32 @@ static void one_bit(void **state)
     diff_case_remove(&folders);
 }
 
+/* Of a prompt's row, one among its neighbours: it is the control that fails, in one row of one tensor. */
+static void one_bit_of_the_prompt(void **state)
+{
+    (void)state;
+    static char *names[FILES];
+    struct diff_case world = {.model = scenario_small()};
+    struct diff_case_folders folders = diff_case_write(&world);
+    size_t count = list_files(folders.dec, names);
+    for (size_t i = 0; i < count; i++) {
+        if (strncmp(names[i], "step=0___", 9) == 0 && strstr(names[i], "layers.1.mlp.act_fn.output") != NULL) {
+            assert_true(flip(folders.dec, names[i], 3, 5));
+            struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
+            const struct diff_observation *output = diff_case_observation(&diff, "model.layers.1.mlp.act_fn.output");
+            assert_int_equal(diff_status(&diff), STATUS_DONE);
+            assert_int_equal(diff.proofs[DIFF_PROOF_A8].state, DIFF_PROOF_FAILS);
+            assert_int_equal(diff.control_unequal, 1);
+            assert_int_equal(output->control_unequal, 1);
+            assert_int_equal(output->marks[3], DIFF_MARK_ULP);
+            assert_int_equal(output->marks[4], DIFF_MARK_EQUAL);
+            diff_fini(&diff);
+        }
+        free(names[i]);
+    }
+    diff_case_remove(&folders);
+}
+
 /* Renames a module in all files; what is known by its name is not known any more. */
 static void rename_all(const char *folder, const char *from, const char *to)
 {
@@ -336,8 +362,12 @@ static void renamed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_and_order), cmocka_unit_test(with_itself),
-                                       cmocka_unit_test(mirrored),          cmocka_unit_test(unrelated_request),
-                                       cmocka_unit_test(one_bit),           cmocka_unit_test(renamed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_and_order),
+                                       cmocka_unit_test(with_itself),
+                                       cmocka_unit_test(mirrored),
+                                       cmocka_unit_test(unrelated_request),
+                                       cmocka_unit_test(one_bit),
+                                       cmocka_unit_test(one_bit_of_the_prompt),
+                                       cmocka_unit_test(renamed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

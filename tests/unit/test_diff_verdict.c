@@ -184,6 +184,39 @@ static void one_request(void **state)
     diff_fini(&diff);
 }
 
+/* The first pair is that of the first request, also where a later one differs in an earlier pass; and that two requests
+ * differ from their first decode pass on is no boundary. */
+static void order_of_requests(void **state)
+{
+    (void)state;
+    struct diff_case world = small();
+    world.requests = 2;
+    world.faults[0] = (struct scenario_fault){.name = LAYER "1.mlp.down_proj.output",
+                                              .change = SCENARIO_ULP,
+                                              .when = SCENARIO_DECODE,
+                                              .requests = 1 << 0,
+                                              .first = 8,
+                                              .element = 3,
+                                              .amount = 2};
+    world.faults[1] = world.faults[0];
+    world.faults[1].requests = 1 << 1;
+    world.faults[1].first = 5;
+    world.faults[1].element = 0;
+    struct diff diff = diff_case_run(&world);
+    const struct diff_observation *output = diff_case_observation(&diff, LAYER "1.mlp.down_proj.output");
+    assert_int_equal(diff.pairs[diff.verdict.first_pair].request, 0);
+    assert_int_equal(first_position(&diff), 8);
+    assert_int_equal(output->numbers.first_unequal, 3);
+    assert_false(diff.verdict.one_position);
+    diff_fini(&diff);
+    world.faults[0].first = 5;
+    diff = diff_case_run(&world);
+    assert_int_equal(first_position(&diff), 5);
+    assert_false(diff.verdict.one_position);
+    assert_false(diff.verdict.one_request);
+    diff_fini(&diff);
+}
+
 /* 13: the state itself is in no dump; 14: layer 0 is equal, layer 1 is not, what follows is downstream. */
 static void recurrent(void **state)
 {
@@ -226,6 +259,7 @@ static void ranks(void **state)
         assert_int_equal(diff.ranks, 2);
         assert_int_equal(diff.tp_size, 2);
         assert_int_equal(diff.verdict.kind, DIFF_KIND_OP);
+        proof_is(&diff, DIFF_PROOF_A5, DIFF_PROOF_HOLDS);
         assert_int_equal(diff.verdict.ranks_agree, !one);
         assert_int_equal(diff.verdict.unequal, one ? 4 : 8);
         assert_int_equal(diff.pairs[diff.verdict.first_pair].rank, one);
@@ -365,10 +399,10 @@ static void other_embedding(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equal),          cmocka_unit_test(boundary),    cmocka_unit_test(one_element),
-        cmocka_unit_test(several),        cmocka_unit_test(one_request), cmocka_unit_test(recurrent),
-        cmocka_unit_test(ranks),          cmocka_unit_test(gap),         cmocka_unit_test(between_hooks),
-        cmocka_unit_test(padding),        cmocka_unit_test(router),      cmocka_unit_test(scale),
-        cmocka_unit_test(other_embedding)};
+        cmocka_unit_test(equal),         cmocka_unit_test(boundary),       cmocka_unit_test(one_element),
+        cmocka_unit_test(several),       cmocka_unit_test(one_request),    cmocka_unit_test(order_of_requests),
+        cmocka_unit_test(recurrent),     cmocka_unit_test(ranks),          cmocka_unit_test(gap),
+        cmocka_unit_test(between_hooks), cmocka_unit_test(padding),        cmocka_unit_test(router),
+        cmocka_unit_test(scale),         cmocka_unit_test(other_embedding)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
