@@ -12,6 +12,8 @@
 enum {
     FINGERPRINT_BYTES = 4096,
     ULP_MARK_MAX = 252,
+    EXPANDED_MOST = 1 << 24,
+    EXPANDED_TIMES = 16,
     RUN_BYTES = 256 * 1024, /* of each side at once: both stay in the second cache */
 };
 
@@ -49,6 +51,13 @@ static void keep_trouble(struct compare_rows *rows, const char *name, enum pt_fi
     trouble->text = text_starts(what, clean) ? memory_copy(what) : memory_format("%s: %s", clean, what);
 }
 
+/* An expanded dimension costs nothing in the file and everything here: a size that no row of a model explains. */
+static bool is_bloated(const struct pt_file_tensor *tensor)
+{
+    uint64_t stored = tensor->storage_bytes / pt_dtype_bytes(tensor->dtype);
+    return tensor->elements > EXPANDED_MOST && tensor->elements / EXPANDED_TIMES > stored;
+}
+
 const struct pt_file_tensor *compare_rows_open(struct compare_rows *rows, bool of_b, uint32_t pass)
 {
     const struct compare_rows_shared *shared = rows->shared;
@@ -72,6 +81,10 @@ const struct pt_file_tensor *compare_rows_open(struct compare_rows *rows, bool o
     }
     if (pt_file_tensor(pt) == NULL) {
         keep_trouble(rows, name, PT_FILE_FINE, "holds no tensor");
+        return NULL;
+    }
+    if (is_bloated(pt_file_tensor(pt))) {
+        keep_trouble(rows, name, PT_FILE_GEOMETRY, "has many times more elements than it stores");
         return NULL;
     }
     rows->usable[of_b] = true;
@@ -135,6 +148,7 @@ static void put(struct compare_rows *rows, uint32_t pair, uint64_t elements, con
 {
     struct diff_observation *observation = &rows->shared->diff->observations[rows->observation];
     struct compare_found *found = &rows->shared->found[rows->observation];
+    found->not_rounding |= judgement != NULL && judgement->across && !judgement->rounded;
     observation->marks[pair] = judgement == NULL ? DIFF_MARK_EQUAL : mark_of(judgement);
     bool unequal = judgement != NULL && !judgement->equal;
     if (rows->shared->alignment->pairs[pair].target) {
@@ -359,8 +373,7 @@ static void decide(struct compare_rows *rows, const struct compare_group *group)
         uint64_t first, step, pieces, length;
         if (rows_pieces(&reading, b, 0, &first, &step, &pieces, &length))
             observation->row_elements = pieces * length;
-        if (a->dtype != b->dtype)
-            note_shapes(rows, "compared by value");
+        shared->found[rows->observation].other_types = a->dtype != b->dtype;
     }
 }
 
@@ -451,8 +464,13 @@ void compare_rows_observation(struct compare_rows *rows, size_t index)
         observation->note = memory_copy("says where something lies, not what it is: not compared");
         return;
     }
-    if (compare_groups(rows, false))
+    if (compare_groups(rows, false)) {
         find_order(rows);
+        if (found->other_types && rows->usable[0] && rows->usable[1])
+            note_shapes(rows, observation->unequal + observation->control_unequal == 0 ? "compared by value, equal"
+                              : found->not_rounding ? "compared by value, unequal also when rounded to the narrower"
+                                                    : "compared by value, equal when rounded to the narrower");
+    }
     if (found->trouble.text != NULL) {
         observation->presence = DIFF_PRESENCE_UNREADABLE;
         free(observation->note);

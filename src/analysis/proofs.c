@@ -23,8 +23,7 @@ static void prove_program(const struct scan *scan)
         const struct diff_observation *observation = &diff->observations[i];
         bool one = observation->presence == DIFF_PRESENCE_A_ONLY || observation->presence == DIFF_PRESENCE_B_ONLY;
         bool shape = observation->presence == DIFF_PRESENCE_SHAPE;
-        bool value = !one && !shape && observation->presence == DIFF_PRESENCE_BOTH && observation->note != NULL &&
-                     strstr(observation->note, "compared by value") != NULL;
+        bool value = !one && !shape && compare_found(scan->compare, i)->other_types;
         one_sided += one;
         shapes += shape;
         dtypes += value;

@@ -348,11 +348,12 @@ static void head_by_head(void **state)
 }
 
 /* Behind the last file of the last pass of a folder. */
-static void add_scale(const char *folder, long step, long index, float value)
+static void add_values(const char *folder, long step, long index, enum torch_file_type type, const void *values,
+                       size_t count)
 {
     char *name = dump_files_name((uint64_t)step, 0, (uint64_t)index, "non_intrusive__model.quantiser.output", -1);
     struct torch_file_value tensor = {
-        .type = TORCH_FILE_FLOAT32, .device = "cpu", .dimensions = 1, .size = {1, 1}, .stride = {1, 1}, .data = &value};
+        .type = type, .device = "cpu", .dimensions = 1, .size = {count, 1}, .stride = {1, 1}, .data = values};
     struct torch_file_meta meta = {.step = step,
                                    .dump_index = index,
                                    .name = "non_intrusive__model.quantiser.output",
@@ -374,14 +375,76 @@ static void batch_wide(void **state)
     struct diff_case world = plain();
     world.requests = 2;
     struct diff_case_folders folders = diff_case_write(&world);
-    add_scale(folders.dec, 4, 99999, 0.5F);
-    add_scale(folders.pre, 5, 99999, 0.25F);
+    add_values(folders.dec, 4, 99999, TORCH_FILE_FLOAT32, (const float[]){0.5F}, 1);
+    add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, (const float[]){0.25F}, 1);
     struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
     const struct diff_observation *scale = diff_case_observation(&diff, "model.quantiser.output");
     assert_int_equal(scale->rows, DIFF_ROWS_SHARED);
     assert_int_equal(scale->unequal, 2);
     assert_int_equal(diff.verdict.kind, DIFF_KIND_GAP);
     assert_non_null(strstr(diff.verdict.what, "one value for the whole batch"));
+    diff_fini(&diff);
+    diff_case_remove(&folders);
+}
+
+/* Other types on the two sides: compared by value, and it is said when rounding explains the difference. */
+static void other_types(void **state)
+{
+    (void)state;
+    static const uint16_t narrow[] = {0x3F80, 0x4000, 0xC040};            /* bfloat16 */
+    static const uint32_t equal[] = {0x3F800000, 0x40000000, 0xC0400000}; /* the same numbers */
+    static const uint32_t near[] = {0x3F800001, 0x40000000, 0xC0400000};  /* rounded, they are */
+    static const uint32_t far[] = {0x3F818000, 0x40000000, 0xC0400000};
+    static const struct {
+        const uint32_t *values;
+        const char *note;
+        size_t unequal;
+    } cases[] = {{equal, "by value, equal", 0}, {near, "equal when rounded", 2}, {far, "unequal also when rounded", 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct diff_case world = plain();
+        world.requests = 2;
+        struct diff_case_folders folders = diff_case_write(&world);
+        add_values(folders.dec, 4, 99999, TORCH_FILE_BFLOAT16, narrow, 3);
+        add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, cases[i].values, 3);
+        struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
+        const struct diff_observation *both = diff_case_observation(&diff, "model.quantiser.output");
+        assert_int_equal(both->presence, DIFF_PRESENCE_BOTH);
+        assert_int_equal(both->unequal, cases[i].unequal);
+        if (strstr(both->note, cases[i].note) == NULL)
+            fail_msg("%s", both->note);
+        assert_int_equal(diff.proofs[DIFF_PROOF_A6].state, DIFF_PROOF_FAILS);
+        assert_non_null(strstr(diff.proofs[DIFF_PROOF_A6].evidence, "1 of another type"));
+        diff_fini(&diff);
+        diff_case_remove(&folders);
+    }
+}
+
+/* A row that is stored once and shown four thousand million times is refused, not looked at that often. */
+static void expanded(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    world.requests = 2;
+    struct diff_case_folders folders = diff_case_write(&world);
+    char *name = dump_files_name(4, 0, 99999, "non_intrusive__model.quantiser.output", -1);
+    static const char head[] =
+        "\200\2}q\0(X\5\0\0\0valueq\1ctorch._utils\n_rebuild_tensor_v2\nq\2((X\7\0\0\0storageq\3"
+        "ctorch\nFloatStorage\nq\4X\1\0\0\0000q\5X\3\0\0\0cpuq\6K\1tq\7QK\0\212\5\0\0\0\0\1\205q\10K\0"
+        "\205q\11\211ccollections\nOrderedDict\nq\12)Rq\13tq\14Rq\15X\4\0\0\0metaq\16}q\17u.";
+    struct dump_files_member members[] = {{"data.pkl", head, sizeof head - 1}, {"data/0", "\0\0\200?", 4}};
+    struct buffer bytes;
+    buffer_init(&bytes);
+    dump_files_archive(&bytes, "x", members, 2);
+    dump_files_write(folders.dec, name, bytes.data, bytes.length);
+    buffer_fini(&bytes);
+    free(name);
+    add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, (const float[]){1.0F}, 1);
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
+    if (diff.refused[0] == NULL)
+        fail_msg("%s", diff_case_observation(&diff, "model.quantiser.output")->note);
+    assert_int_equal(diff_status(&diff), STATUS_REFUSED_FILE);
+    if (strstr(diff.refused[0], "more elements than it stores") == NULL)
+        fail_msg("%s", diff.refused[0]);
     diff_fini(&diff);
     diff_case_remove(&folders);
 }
@@ -397,6 +460,8 @@ int main(void)
                                        cmocka_unit_test(other_outputs),
                                        cmocka_unit_test(stages),
                                        cmocka_unit_test(batch_wide),
+                                       cmocka_unit_test(other_types),
+                                       cmocka_unit_test(expanded),
                                        cmocka_unit_test(head_by_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
