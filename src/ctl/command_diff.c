@@ -50,10 +50,15 @@ static char *folder_of(const char *path)
 }
 
 /* Refuses a page inside a dump, which `check` would take for a foreign file, and one that could not be written in the
- * end. False after the usage error. */
+ * end: the work would be for nothing. False after the usage error. */
 static bool page_is_fine(const struct command *command, const char *page, const struct list *dumps)
 {
-    struct stat folder, dump;
+    struct stat folder, dump, there;
+    if (page[0] == '\0' || (stat(page, &there) == 0 && !S_ISREG(there.st_mode))) {
+        command_usage_error(command, "--html '%.200s' is no file that can be written; name one, such as diff.html",
+                            page);
+        return false;
+    }
     char *parent = folder_of(page);
     bool known = stat(parent, &folder) == 0 && S_ISDIR(folder.st_mode), outside = true;
     for (size_t i = 0; known && outside && i < dumps->count; i++)

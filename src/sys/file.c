@@ -61,6 +61,9 @@ static int file_sync_folder_of(const char *path)
 enum error_code file_replace_begin(const char *path, mode_t mode, struct file_replacement *ret_replacement,
                                    struct error *err)
 {
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) /* root would lose /dev/null, or a pipe its reader */
+        return error_set(err, ERROR_FORMAT, "cannot write %s: it is there and is no regular file; name another", path);
     uint32_t chance = 0;
     if (getrandom(&chance, sizeof chance, GRND_NONBLOCK) < 0)
         chance = (uint32_t)getpid();

@@ -17,12 +17,13 @@ enum file_sync { FILE_NO_SYNC, FILE_SYNC }; /* FILE_SYNC: on the disk before it 
 
 /* The file holds the old bytes or the new ones, never a part, whatever fails: written beside it under a temporary name,
  * then renamed. A new file is for its owner alone (0600), or as `mode` says. On failure (ERROR_SYSTEM, err->system has
- * ENOSPC and the like) the old file is untouched and no temporary one is left. */
+ * ENOSPC and the like) the old file is untouched and no temporary one is left. ERROR_FORMAT, and nothing is changed,
+ * where a folder, a device, a pipe or a link to one of these is there: a link to a file is itself replaced. */
 enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
                              struct error *err);
 
 /* The same for what is too large to be held: write to `fd`, then commit or abandon; either closes and frees.
- * ERROR_SYSTEM; after a commit that failed the old file is untouched, nothing is left. */
+ * Errors as above; after a commit that failed the old file is untouched, nothing is left. */
 struct file_replacement {
     int fd;
     char *path, *temporary;

@@ -5,6 +5,7 @@ import os
 import random
 import re
 import shutil
+import stat
 import struct
 import subprocess
 import tarfile
@@ -179,6 +180,22 @@ def test_the_page_of_a_real_pair(dumps, tmp_path):
     text = page.read_text()
     assert "model.layers.0.self_attn.attn" in text and "layer 2: " in text and len(text) < 400_000
     assert "://" not in text and "<script" not in text
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device", "no name"])
+def test_the_page_replaces_files_only(dumps, tmp_path, kind):
+    """Refused before any work: as root /dev/null would be gone for all."""
+    page = tmp_path / "page"
+    if kind == "pipe":
+        os.mkfifo(page)
+    elif kind == "folder":
+        page.mkdir()
+    elif kind == "link to a device":
+        page.symlink_to("/dev/null")
+    done = subprocess.run([BUILD / "kldumpctl", "diff", "dec", "pre", "--html", "" if kind == "no name" else page], text=True,
+                          capture_output=True, timeout=60, cwd=dumps / "llama-bf16-0.5.23", check=False)
+    assert done.returncode == 2 and "is no file that can be written" in done.stderr and done.stdout == ""
+    assert kind == "no name" or not stat.S_ISREG(page.lstat().st_mode)
 
 
 def test_sides_that_do_not_belong_together(dumps):

@@ -70,6 +70,36 @@ static void test_replace(void **state)
     free(path);
 }
 
+/* What is no file is not replaced: as root, /dev/null would be gone for all. */
+static void test_replace_spares_what_is_no_file(void **state)
+{
+    (void)state;
+    char *pipe = in_folder("pipe"), *inside = in_folder("inside"), *link = in_folder("link"),
+         *plain = in_folder("plain");
+    struct stat status;
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(mkdir(inside, 0700), 0);
+    assert_int_equal(symlink("/dev/null", link), 0);
+    const char *const paths[] = {pipe, inside, link};
+    for (size_t i = 0; i < 3; i++) {
+        struct error err = ERROR_INIT;
+        assert_int_equal(file_replace(paths[i], "x", 1, 0600, FILE_NO_SYNC, &err), ERROR_FORMAT);
+        assert_non_null(strstr(err.message, "no regular file"));
+        assert_int_equal(lstat(paths[i], &status), 0);
+        assert_false(S_ISREG(status.st_mode));
+    }
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(file_replace(plain, "old", 3, 0600, FILE_NO_SYNC, NULL), ERROR_NONE);
+    assert_int_equal(symlink(plain, link), 0);
+    assert_int_equal(file_replace(link, "new", 3, 0600, FILE_NO_SYNC, NULL), ERROR_NONE);
+    check_contents(link, "new");
+    check_contents(plain, "old");
+    free(pipe);
+    free(inside);
+    free(link);
+    free(plain);
+}
+
 /* A write that fails at byte N, for every N: the old file stays, nothing else does. */
 static void test_replace_fault(void **state)
 {
@@ -505,6 +535,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_replace),
+        TEST(test_replace_spares_what_is_no_file),
         TEST(test_replace_in_pieces),
         TEST(test_replace_fault),
         TEST(test_replace_atomic),
