@@ -1,15 +1,18 @@
 /* The dump folder: whether a run may use it, and what its filesystem has room for. */
 #include "base/buffer.h"
+#include "base/memory.h"
 #include "base/size.h"
 #include "core/space_start.h"
 #include "ctl/doctor.h"
 #include "sys/dump_folder.h"
+#include "sys/runtime.h"
 #include "sys/space.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -67,6 +70,19 @@ void doctor_space_rules(struct doctor *doctor, struct doctor_finding *ret_findin
     buffer_fini(&text);
 }
 
+/* As the guard would, for a moment. */
+static bool is_in_use(const struct doctor *doctor, struct error *err)
+{
+    char *runtime = runtime_path(), *runs = memory_format("%s/runs", runtime);
+    int fd = openat(doctor->nearest_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool in_use = fd >= 0 && dump_folder_take(fd, doctor->directory, runs, err) != ERROR_NONE;
+    if (fd >= 0)
+        close(fd);
+    free(runtime);
+    free(runs);
+    return in_use;
+}
+
 void doctor_space_folder(struct doctor *doctor, struct doctor_finding *ret_finding)
 {
     struct error err = ERROR_INIT;
@@ -82,6 +98,9 @@ void doctor_space_folder(struct doctor *doctor, struct doctor_finding *ret_findi
         doctor_advise(ret_finding, "give another folder with --dir");
     } else if (!is_there) {
         doctor_say(ret_finding, DOCTOR_PASS, "%s, which the run will make", doctor->directory);
+    } else if (is_in_use(doctor, &err)) {
+        doctor_say(ret_finding, DOCTOR_FAIL, "%s", err.message);
+        doctor_advise(ret_finding, "give another folder with --dir, or end that run");
     } else if (dump_folder_foreign(doctor->nearest_fd, foreign, sizeof foreign, &err) != ERROR_NONE) {
         doctor_say(ret_finding, DOCTOR_FAIL, "%s: %s", doctor->directory, err.message);
     } else if (foreign[0] != '\0') {

@@ -217,6 +217,18 @@ static enum error_code make_folders(const char *path, struct error *err)
     return code;
 }
 
+/* Until the guard's end. */
+static enum error_code take_dump_folder(const struct guard_plan *plan, struct error *err)
+{
+    char *runtime = runtime_path();
+    char *runs =
+        plan->run_folder != NULL ? memory_format("%s/..", plan->run_folder) : memory_format("%s/runs", runtime);
+    enum error_code code = dump_folder_take(plan->directory_fd, plan->directory, runs, err);
+    free(runtime);
+    free(runs);
+    return code;
+}
+
 static enum error_code open_dump_folder(struct guard_plan *plan, struct error *err)
 {
     const char *given = plan->settings.directory;
@@ -238,7 +250,8 @@ static enum error_code open_dump_folder(struct guard_plan *plan, struct error *e
         return refuse_folder(plan->directory, err);
     if (faccessat(plan->directory_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
         return refuse_folder(plan->directory, err);
-    return refuse_foreign_files(plan, err);
+    code = take_dump_folder(plan, err);
+    return code == ERROR_NONE ? refuse_foreign_files(plan, err) : code;
 }
 
 /* ---- the runtime folder ---- */

@@ -1,7 +1,13 @@
 #include "sys/dump_folder.h"
 
+#include "base/buffer.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "json/json.h"
+#include "sys/admin_names.h"
+#include "sys/file.h"
+#include "sys/process.h"
+#include "sys/run_json.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
+
+enum { RECORD_MAX = 32 * 1024 * 1024 };
 
 bool dump_folder_is_probe(const char *name)
 {
@@ -48,6 +57,95 @@ enum error_code dump_folder_foreign(int fd, char *ret_name, size_t size, struct 
     closedir(folder);
     return ERROR_NONE;
 }
+
+/* ---- one run at a time ---- */
+
+/* Who holds the lock of the file, as /proc/locks tells: "12: FLOCK  ADVISORY  WRITE 3040 fe:00:3287481 0 EOF"; 0: it
+ * does not. */
+static pid_t holder_of(const struct stat *file)
+{
+    char line[256];
+    int pid = 0;
+    FILE *locks = fopen("/proc/locks", "re");
+    while (locks != NULL && fgets(line, sizeof line, locks) != NULL) {
+        unsigned major_number, minor_number;
+        unsigned long long inode;
+        if (sscanf(line, "%*d: FLOCK %*s WRITE %d %x:%x:%llu", &pid, &major_number, &minor_number, &inode) == 4 &&
+            inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev)
+            break;
+        pid = 0;
+    }
+    if (locks != NULL)
+        fclose(locks);
+    return pid;
+}
+
+/* A run of one's own is known by its name. */
+static bool name_of(const char *runs, pid_t pid, char *ret_name, size_t size)
+{
+    bool found = false;
+    struct stat status;
+    DIR *folder = opendir(runs);
+    for (const struct dirent *entry; folder != NULL && !found && (entry = readdir(folder)) != NULL;) {
+        struct buffer text;
+        struct json *record = NULL;
+        uint64_t guard_pid = 0;
+        char *path = memory_format("%s/%s/record.json", runs, entry->d_name);
+        buffer_init(&text);
+        /* ours alone: in another user's folder anything may lie, and not even root looks at that */
+        found = text_is_name(entry->d_name) &&
+                fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode) &&
+                status.st_uid == geteuid() && file_read(path, RECORD_MAX, &text, NULL) == ERROR_NONE &&
+                json_parse(text.data, text.length, (struct json_limits){RECORD_MAX, JSON_DEPTH, RUN_JSON_RECORD_VALUES},
+                           &record, NULL) == ERROR_NONE &&
+                json_get_u64(record, "run.guard_pid", &guard_pid, NULL) == ERROR_NONE && guard_pid == (uint64_t)pid;
+        if (found)
+            text_copy(ret_name, size, entry->d_name);
+        json_free(record);
+        buffer_fini(&text);
+        free(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+/* False: whoever may only read in it cannot take it from those whose it is. */
+static bool may_have(uid_t uid, const struct stat *folder)
+{
+    return uid == 0 || uid == geteuid() || uid == folder->st_uid || (folder->st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+enum error_code dump_folder_take(int fd, const char *path, const char *runs, struct error *err)
+{
+    struct stat status;
+    uid_t real, uid;
+    char name[80], user[64];
+    if (file_lock_descriptor(fd) != EWOULDBLOCK || fstat(fd, &status) != 0)
+        return ERROR_NONE;
+    pid_t pid = holder_of(&status);
+    bool is_seen = pid > 0 && process_read_users(pid, &real, &uid);
+    if (is_seen && !may_have(uid, &status))
+        return ERROR_NONE;
+    if (is_seen && name_of(runs, pid, name, sizeof name))
+        return error_set(err, ERROR_EXISTS,
+                         "dump folder %s is that of the live run %s; two runs in one folder spoil each other's dumps: "
+                         "give another one with --dir, or end that run: kldumpctl stop %s",
+                         path, name, name);
+    if (is_seen) {
+        admin_names_user(uid, user, sizeof user);
+        return error_set(err, ERROR_EXISTS,
+                         "dump folder %s is in use by process %d of user %s, the guard of a live run; two runs in one "
+                         "folder spoil each other's dumps: give another one with --dir",
+                         path, (int)pid, user);
+    }
+    return error_set(err, ERROR_EXISTS,
+                     "dump folder %s is in use by a live run that cannot be seen from here; two runs in one folder "
+                     "spoil each other's dumps: give another one with --dir",
+                     path);
+}
+
+/* ---- where it is ---- */
 
 static char *absolute(const char *path)
 {

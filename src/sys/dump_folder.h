@@ -10,6 +10,12 @@
  * show, goes to `ret_name`, "" when there is none. ERROR_SYSTEM when the folder cannot be read. */
 enum error_code dump_folder_foreign(int fd, char *ret_name, size_t size, struct error *err);
 
+/* Takes the folder `fd`, open for reading, for one run, until the descriptor and its duplicates are closed: of two that
+ * dump into one folder each would spoil the other's dumps. ERROR_EXISTS: another run has it: its name, where its record
+ * lies in `runs` (RUNTIME/runs), else its guard's pid and user. `path`: for that message. A folder that cannot be locked
+ * (NFS) is nobody's; nor is it his who could not write to it. */
+enum error_code dump_folder_take(int fd, const char *path, const char *runs, struct error *err);
+
 /* True for the name of a folder that a probe writes to and removes. */
 bool dump_folder_is_probe(const char *name);
 

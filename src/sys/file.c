@@ -246,22 +246,27 @@ bool file_remove_all(const char *path)
 
 enum { FILE_LOCK_TRIES = 50 };
 
-enum error_code file_lock(const char *path, int *ret_fd, struct error *err)
+int file_lock_descriptor(int fd)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the lock %s", path);
     int failed = flock(fd, LOCK_EX | LOCK_NB);
     for (int tries = 0; failed != 0 && errno == EWOULDBLOCK && tries < FILE_LOCK_TRIES; tries++) {
         /* who asks file_is_locked holds it for a few microseconds */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         failed = flock(fd, LOCK_EX | LOCK_NB);
     }
-    if (failed == 0) {
+    return failed == 0 ? 0 : errno;
+}
+
+enum error_code file_lock(const char *path, int *ret_fd, struct error *err)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the lock %s", path);
+    int system = file_lock_descriptor(fd);
+    if (system == 0) {
         *ret_fd = fd;
         return ERROR_NONE;
     }
-    int system = errno;
     close(fd);
     if (system == EWOULDBLOCK)
         return error_set(err, ERROR_BUSY, "another process holds the lock %s", path);

@@ -51,6 +51,10 @@ enum error_code file_make_private_folder(const char *path, struct error *err);
  * another process holds it for longer than a look by file_is_locked takes (50 ms). */
 enum error_code file_lock(const char *path, int *ret_fd, struct error *err);
 
+/* The same for a file or folder that is open. errno's value: EWOULDBLOCK: another process holds it; others: it cannot
+ * be locked, such as a folder of NFS. */
+int file_lock_descriptor(int fd);
+
 /* True when some process holds that lock. */
 bool file_is_locked(const char *path);
 

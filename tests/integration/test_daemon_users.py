@@ -127,6 +127,29 @@ def refusal(person, name, *options, **more):
     return done.returncode, done.stderr
 
 
+def test_two_runs_do_not_share_a_folder_and_a_reader_cannot_take_one(place):
+    """Of another user's run the pid is told. Who may only look into a folder does not lock its owner out."""
+    person, other = place.person(47101), place.person(47102)
+    shared, own = place.folder / "shared", place.folder / "own"
+    for folder, mode in (shared, 0o777), (own, 0o755):
+        folder.mkdir()
+        os.chown(folder, person.uid, person.gid)
+        folder.chmod(mode)
+    person.start("a", folder=shared)
+    guard = place.run("a")["guard_pid"]
+    done = person.start("b", folder=shared, check=False)
+    assert done.returncode == 88 and f"dump folder {shared} is that of the live run a; two runs" in done.stderr, done.stderr
+    done = other.start("b", folder=shared, check=False)
+    assert done.returncode == 88 and f"in use by process {guard} of user {person.uid}, the guard of a live run" in done.stderr, done.stderr
+    holder = other.popen("/usr/bin/flock", "--no-fork", own, "/usr/bin/sleep", "600")
+    try:
+        wait_for(lambda: f":{own.stat().st_ino} " in Path("/proc/locks").read_text(), what="the lock")
+        person.start("c", folder=own)
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
 def test_a_name_is_its_owners_while_the_run_lives_and_after(place):
     one, two = place.person(47101), place.person(47102)
     one.start("a")

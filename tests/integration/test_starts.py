@@ -285,6 +285,22 @@ def test_too_little_space(place, standin):
     assert "free" in output and "floor" in output
 
 
+def test_a_folder_that_a_live_run_has(place, standin):
+    """Two would spoil each other's dumps; however the folder is named. Not once the other has ended."""
+    folder, link = place.folder / "dumps", place.folder / "link"
+    link.symlink_to(folder)
+    one = place.run(standin, name="one", directory=folder).armed()
+    for directory in folder, link:
+        output = place.ctl("run", "--name", "two", "--dir", directory, "--floor", "64M", "--", *place.command(standin), status=88).stderr
+        assert f"dump folder {folder} is that of the live run one" in output and "give another one with --dir" in output
+        doctor = place.ctl("doctor", "--dir", directory, "--floor", "64M", status=None)
+        assert "is that of the live run one" in doctor.stdout, doctor.stdout
+    one.dump("dec")
+    place.ctl("stop", "one")
+    one.exits_with(0)
+    place.run(standin, name="two", directory=folder).armed()
+
+
 def test_runtime_folder_that_others_may_enter(place, standin):
     place.runtime.chmod(0o755)
     assert place.run(standin).exits_with(88)

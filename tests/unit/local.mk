@@ -233,7 +233,7 @@ check_PROGRAMS += tests/unit/test_dump_folder
 TESTS += tests/unit/test_dump_folder
 tests_unit_test_dump_folder_SOURCES = tests/unit/test_dump_folder.c
 tests_unit_test_dump_folder_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
-tests_unit_test_dump_folder_LDADD = libsys.a libbase.a $(CMOCKA_LIBS)
+tests_unit_test_dump_folder_LDADD = libsys.a libcore.a libconf.a libjson.a libbase.a $(CJSON_LIBS) $(INIH_LIBS) $(CMOCKA_LIBS)
 
 # Reports of diffs that are made by hand
 check_PROGRAMS += tests/unit/test_report
