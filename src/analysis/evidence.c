@@ -54,10 +54,12 @@ static uint64_t ulp_at(const struct scan *scan, uint32_t call, size_t pair)
 static bool is_chosen_alike(const struct scan *scan, uint32_t number, size_t pair)
 {
     const struct diff *diff = scan->diff;
+    const struct observations_span *spans = scan->observations->spans;
+    uint32_t parent = diff->calls[number].parent;
     if (!diff->calls[number].class->experts)
         return true;
-    for (uint32_t i = 0; i < number; i++)
-        if (diff->calls[i].class->router && diff->calls[i].parent == diff->calls[number].parent &&
+    for (uint32_t i = number; i-- > 0 && (parent == OBSERVATIONS_NONE || spans[i].last >= spans[parent].first);)
+        if (diff->calls[i].class->router && diff->calls[i].parent == parent &&
             evidence_of(scan, i, true, pair) == EVIDENCE_UNEQUAL)
             return false;
     return true;
