@@ -28,7 +28,7 @@ def test_the_real_sglang_is_recognised(place, servers):
 
 
 def test_what_the_doctor_says_is_what_happens(place, standin):
-    """Nothing fails: the run gets to armed. Then its name and its port are taken, and a second run is refused so."""
+    """Nothing fails: the run gets to armed. Then its name, port and folder are taken, and a second run is refused so."""
     command = place.command(standin)
     options = ["--name", "t", "--dir", str(place.folder / "dumps-t"), "--floor", "64M", "--", *command]
     begin = time.monotonic()
@@ -42,7 +42,8 @@ def test_what_the_doctor_says_is_what_happens(place, standin):
 
     run = place.run(standin, command=command).armed()
     checks, failing = doctor(place, *options)
-    assert failing == {"name", "port"}, checks
+    assert failing == {"name", "port", "folder"}, checks
+    assert "that of the live run t" in checks["folder"]["value"]
     assert f"held by pid {run.status()['pid']} " in checks["port"]["value"]
     assert checks["left-processes"]["result"] == "pass" or str(run.status()["pid"]) not in checks["left-processes"]["value"]
 
