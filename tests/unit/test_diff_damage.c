@@ -348,24 +348,26 @@ static void head_by_head(void **state)
 }
 
 /* Behind the last file of the last pass of a folder. */
-static void add_values(const char *folder, long step, long index, enum torch_file_type type, const void *values,
-                       size_t count)
+static void add_tensor(const char *folder, long step, const struct torch_file_value *tensor)
 {
-    char *name = dump_files_name((uint64_t)step, 0, (uint64_t)index, "non_intrusive__model.quantiser.output", -1);
-    struct torch_file_value tensor = {
-        .type = type, .device = "cpu", .dimensions = 1, .size = {count, 1}, .stride = {1, 1}, .data = values};
-    struct torch_file_meta meta = {.step = step,
-                                   .dump_index = index,
-                                   .name = "non_intrusive__model.quantiser.output",
-                                   .layer_id = -1,
-                                   .world_size = 1,
-                                   .tokenizer_path = "model"};
+    static const char slot[] = "non_intrusive__model.quantiser.output";
+    char *name = dump_files_name((uint64_t)step, 0, 99999, slot, -1);
+    struct torch_file_meta meta = {
+        .step = step, .dump_index = 99999, .name = slot, .layer_id = -1, .world_size = 1, .tokenizer_path = "model"};
     struct text text;
     text_init(&text);
-    torch_file_build(&tensor, &meta, "x", NULL, &text);
+    torch_file_build(tensor, &meta, "x", NULL, &text);
     dump_files_write(folder, name, text.data, text.length);
     text_fini(&text);
     free(name);
+}
+
+static void add_values(const char *folder, long step, enum torch_file_type type, const void *values, size_t count)
+{
+    add_tensor(
+        folder, step,
+        &(struct torch_file_value){
+            .type = type, .device = "cpu", .dimensions = 1, .size = {count, 1}, .stride = {1, 1}, .data = values});
 }
 
 /* 32: a scale for the whole batch: no row of it belongs to a token. */
@@ -375,8 +377,8 @@ static void batch_wide(void **state)
     struct diff_case world = plain();
     world.requests = 2;
     struct diff_case_folders folders = diff_case_write(&world);
-    add_values(folders.dec, 4, 99999, TORCH_FILE_FLOAT32, (const float[]){0.5F}, 1);
-    add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, (const float[]){0.25F}, 1);
+    add_values(folders.dec, 4, TORCH_FILE_FLOAT32, (const float[]){0.5F}, 1);
+    add_values(folders.pre, 5, TORCH_FILE_FLOAT32, (const float[]){0.25F}, 1);
     struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
     const struct diff_observation *scale = diff_case_observation(&diff, "model.quantiser.output");
     assert_int_equal(scale->rows, DIFF_ROWS_SHARED);
@@ -385,6 +387,30 @@ static void batch_wide(void **state)
     assert_non_null(strstr(diff.verdict.what, "one value for the whole batch"));
     diff_fini(&diff);
     diff_case_remove(&folders);
+}
+
+/* 33: the same numbers, row by row on one side and column by column on the other, are equal. */
+static void views(void **state)
+{
+    (void)state;
+    static const float rows[] = {1, 2, 3, 4, 5, 6}, columns[] = {1, 4, 2, 5, 3, 6};
+    struct torch_file_value by_rows = {
+        .device = "cpu", .type = TORCH_FILE_FLOAT32, .dimensions = 2, .size = {2, 3}, .stride = {3, 1}, .data = rows};
+    struct torch_file_value by_columns = by_rows;
+    by_columns.stride[0] = 1;
+    by_columns.stride[1] = 2;
+    for (int same = 0; same < 2; same++) {
+        struct diff_case world = plain();
+        struct diff_case_folders folders = diff_case_write(&world);
+        by_columns.data = same ? columns : rows;
+        add_tensor(folders.dec, 4, &by_columns);
+        add_tensor(folders.pre, 5, &by_rows);
+        struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
+        assert_int_equal(diff_status(&diff), same ? STATUS_DONE : STATUS_NO);
+        assert_int_equal(diff_case_observation(&diff, "model.quantiser.output")->tested, 1);
+        diff_fini(&diff);
+        diff_case_remove(&folders);
+    }
 }
 
 /* Other types on the two sides: compared by value, and it is said when rounding explains the difference. */
@@ -404,8 +430,8 @@ static void other_types(void **state)
         struct diff_case world = plain();
         world.requests = 2;
         struct diff_case_folders folders = diff_case_write(&world);
-        add_values(folders.dec, 4, 99999, TORCH_FILE_BFLOAT16, narrow, 3);
-        add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, cases[i].values, 3);
+        add_values(folders.dec, 4, TORCH_FILE_BFLOAT16, narrow, 3);
+        add_values(folders.pre, 5, TORCH_FILE_FLOAT32, cases[i].values, 3);
         struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
         const struct diff_observation *both = diff_case_observation(&diff, "model.quantiser.output");
         assert_int_equal(both->presence, DIFF_PRESENCE_BOTH);
@@ -438,7 +464,7 @@ static void expanded(void **state)
     dump_files_write(folders.dec, name, bytes.data, bytes.length);
     buffer_fini(&bytes);
     free(name);
-    add_values(folders.pre, 5, 99999, TORCH_FILE_FLOAT32, (const float[]){1.0F}, 1);
+    add_values(folders.pre, 5, TORCH_FILE_FLOAT32, (const float[]){1.0F}, 1);
     struct diff diff = diff_case_diff(folders.dec, folders.pre, 1, false);
     if (diff.refused[0] == NULL)
         fail_msg("%s", diff_case_observation(&diff, "model.quantiser.output")->note);
@@ -460,6 +486,7 @@ int main(void)
                                        cmocka_unit_test(other_outputs),
                                        cmocka_unit_test(stages),
                                        cmocka_unit_test(batch_wide),
+                                       cmocka_unit_test(views),
                                        cmocka_unit_test(other_types),
                                        cmocka_unit_test(expanded),
                                        cmocka_unit_test(head_by_head)};
