@@ -16,10 +16,10 @@ static const struct {
 };
 
 static const struct {
-    const char *name, *claim;
+    const char *name, *claim, *contrary;
     bool fatal;
 } proofs[DIFF_PROOF_COUNT] = {
-#define X(id, fatal, claim) {#id, claim, fatal},
+#define X(id, fatal, claim, contrary) {#id, claim, contrary, fatal},
 #include "analysis/diff_proofs.def"
 #undef X
 };
@@ -44,6 +44,10 @@ const char *diff_kind_sentence(enum diff_kind kind)
 const char *diff_proof_claim(enum diff_proof_id id)
 {
     return proofs[id].claim;
+}
+const char *diff_proof_contrary(enum diff_proof_id id)
+{
+    return proofs[id].contrary;
 }
 bool diff_proof_fatal(enum diff_proof_id id)
 {

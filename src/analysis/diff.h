@@ -19,7 +19,7 @@ enum diff_kind {
 };
 
 enum diff_proof_id {
-#define X(id, fatal, claim) DIFF_PROOF_##id,
+#define X(id, fatal, claim, contrary) DIFF_PROOF_##id,
 #include "analysis/diff_proofs.def"
 #undef X
     DIFF_PROOF_COUNT
@@ -197,6 +197,7 @@ enum status diff_status(const struct diff *diff);
 const char *diff_kind_word(enum diff_kind kind);
 const char *diff_kind_sentence(enum diff_kind kind);
 const char *diff_proof_claim(enum diff_proof_id id);
+const char *diff_proof_contrary(enum diff_proof_id id); /* what is true where it fails */
 bool diff_proof_fatal(enum diff_proof_id id);
 const char *diff_proof_name(enum diff_proof_id id);             /* "A1" */
 const char *diff_proof_state_word(enum diff_proof_state state); /* "holds", "weak", "fails", "unknown" */

@@ -12,6 +12,18 @@
 
 enum { NONE = OBSERVATIONS_NONE, NAMED = 3, STALE_LAYERS = 3 };
 
+static void tell_program(struct diff *diff, const size_t counts[4], const char *names, bool more)
+{
+    static const char *const words[] = {"on one side only", "of another shape", "of another type", "in another order"};
+    struct buffer text;
+    buffer_init(&text);
+    for (int i = 0; i < 4; i++)
+        if (counts[i] > 0)
+            buffer_format(&text, "%s%zu %s", text.length == 0 ? "" : ", ", counts[i], words[i]);
+    diff_prove(diff, DIFF_PROOF_A6, DIFF_PROOF_FAILS, "%s%s%s", text.data, names, more ? ", ..." : "");
+    buffer_fini(&text);
+}
+
 /* A6: what only one side has, what cannot be compared, and the order. */
 static void prove_program(const struct scan *scan)
 {
@@ -37,10 +49,8 @@ static void prove_program(const struct scan *scan)
         diff_prove(diff, DIFF_PROOF_A6, DIFF_PROOF_HOLDS, "%zu tensors in %zu calls", diff->observation_count,
                    diff->call_count);
     else
-        diff_prove(diff, DIFF_PROOF_A6, DIFF_PROOF_FAILS,
-                   "%zu on one side only, %zu of another shape, %zu of another type, %zu in another order%s%s",
-                   one_sided, shapes, dtypes, scan->observations->moved, names.data,
-                   one_sided + shapes + dtypes > NAMED ? ", ..." : "");
+        tell_program(diff, (size_t[]){one_sided, shapes, dtypes, scan->observations->moved}, names.data,
+                     one_sided + shapes + dtypes > NAMED);
     buffer_fini(&names);
 }
 

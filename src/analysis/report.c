@@ -160,6 +160,20 @@ char *report_place_text(const struct diff *diff, size_t pair)
     return made;
 }
 
+char *report_proof_text(const struct diff *diff, enum diff_proof_id id)
+{
+    switch (diff->proofs[id].state) {
+    case DIFF_PROOF_HOLDS:
+        return memory_copy(diff_proof_claim(id));
+    case DIFF_PROOF_UNKNOWN:
+        return memory_format("whether %s", diff_proof_claim(id));
+    case DIFF_PROOF_WEAK:
+        return memory_format("not sure: %s", diff_proof_claim(id));
+    default:
+        return memory_copy(diff_proof_contrary(id));
+    }
+}
+
 /* ---- the five lines ---- */
 
 static const struct diff_observation *observation_at(const struct diff *diff, uint32_t index)

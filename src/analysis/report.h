@@ -17,6 +17,10 @@ const char *report_line_label(enum report_line line);
  * STATUS_DONE nor STATUS_NO: without a proven alignment there is no verdict. Names in it are as the dump has them. */
 char *report_line_text(const struct diff *diff, enum report_line line);
 
+/* What a proof says to people: the claim; where it fails, the contrary; else that it is not sure, or not known. The
+ * caller's. */
+char *report_proof_text(const struct diff *diff, enum diff_proof_id id);
+
 /* True where a verdict may be shown. */
 bool report_has_verdict(const struct diff *diff);
 

@@ -173,12 +173,13 @@ static void add_certificate(const struct diff *diff, struct buffer *out)
     for (int i = 0; i < DIFF_PROOF_COUNT; i++) {
         const struct diff_proof *proof = &diff->proofs[i];
         enum diff_proof_id id = (enum diff_proof_id)i;
+        char *text = report_proof_text(diff, id);
         buffer_format(out,
                       "<tr><th scope=\"row\">%s</th><td><span class=\"state %s\"><span aria-hidden=\"true\">%s</span> "
                       "%s</span></td><td>%s%s",
                       diff_proof_name(id), classes[proof->state], signs[proof->state],
-                      diff_proof_state_word(proof->state), diff_proof_claim(id),
-                      proof->evidence != NULL ? "<span class=\"sub\">" : "");
+                      diff_proof_state_word(proof->state), text, proof->evidence != NULL ? "<span class=\"sub\">" : "");
+        free(text);
         if (proof->evidence != NULL) {
             report_html_text(out, proof->evidence);
             buffer_text(out, "</span>");

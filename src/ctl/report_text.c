@@ -93,10 +93,12 @@ static void print_certificate(const struct page *page)
         const struct diff_proof *proof = &page->diff->proofs[i];
         enum diff_proof_id id = (enum diff_proof_id)i;
         char *label = memory_format("%s %s", diff_proof_name(id), diff_proof_state_word(proof->state));
+        char *text = report_proof_text(page->diff, id);
         paragraph_free(page, label, styles[proof->state],
-                       memory_format("%s%s%s%s", diff_proof_claim(id), proof->evidence != NULL ? " (" : "",
+                       memory_format("%s%s%s%s", text, proof->evidence != NULL ? " (" : "",
                                      proof->evidence != NULL ? proof->evidence : "",
                                      proof->evidence != NULL ? ")" : ""));
+        free(text);
         free(label);
     }
 }
@@ -239,7 +241,9 @@ static void print_evidence(const struct page *page)
     for (size_t i = 0; i < rows * COLUMNS; i++)
         free(cells[i]);
     free(cells);
-    char *least = c.exonerated > 0 ? memory_format(", on %zu rows or more", c.least_tested) : memory_copy("");
+    char *least = c.exonerated > 0
+                      ? memory_format(", on %zu row%s or more", c.least_tested, c.least_tested == 1 ? "" : "s")
+                      : memory_copy("");
     paragraph_free(page, "exonerated", OUTPUT_PLAIN,
                    memory_format("%zu operator%s with equal outputs wherever inputs are equal%s", c.exonerated,
                                  c.exonerated == 1 ? "" : "s", least));

@@ -83,7 +83,7 @@ def check_statuses():
 def check_diff():
     """The tables of diff: every proof with its claim, every kind of verdict, every message."""
     text, source = section("diff"), SOURCE / "src" / "analysis"
-    for name, _, claim in rows(source / "diff_proofs.def"):
+    for name, _, claim, _ in rows(source / "diff_proofs.def"):
         check("diff", f".It {name} Ta {claim}\n" in text, f"proof {name} with its claim is not in the page")
     for _, word, *_ in rows(source / "diff_kinds.def"):
         check("diff", f".It Li {word} Ta " in text, f"kind {word} is not in the page")

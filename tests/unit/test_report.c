@@ -36,6 +36,27 @@ static void operator(void **state)
     diff_fini(&diff);
 }
 
+static void proofs(void **state)
+{
+    struct diff diff;
+    (void)state;
+    diff_world_make("op", &diff);
+    static const struct {
+        enum diff_proof_state state;
+        const char *text;
+    } rows[] = {{DIFF_PROOF_HOLDS, "the prompt's rows, prefilled on both sides, are bit-identical"},
+                {DIFF_PROOF_FAILS, "the prompt's rows, prefilled on both sides, differ"},
+                {DIFF_PROOF_WEAK, "not sure: the prompt's rows, prefilled on both sides, are bit-identical"},
+                {DIFF_PROOF_UNKNOWN, "whether the prompt's rows, prefilled on both sides, are bit-identical"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        diff.proofs[DIFF_PROOF_A8].state = rows[i].state;
+        char *text = report_proof_text(&diff, DIFF_PROOF_A8);
+        assert_string_equal(text, rows[i].text);
+        free(text);
+    }
+    diff_fini(&diff);
+}
+
 static void patterns(void **state)
 {
     struct diff diff;
@@ -164,10 +185,15 @@ static void texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operator), cmocka_unit_test(patterns),
-        cmocka_unit_test(equal),    cmocka_unit_test(nothing_without_proof),
-        cmocka_unit_test(recipe),   cmocka_unit_test(counts),
-        cmocka_unit_test(marks),    cmocka_unit_test(texts),
+        cmocka_unit_test(operator),
+        cmocka_unit_test(patterns),
+        cmocka_unit_test(proofs),
+        cmocka_unit_test(equal),
+        cmocka_unit_test(nothing_without_proof),
+        cmocka_unit_test(recipe),
+        cmocka_unit_test(counts),
+        cmocka_unit_test(marks),
+        cmocka_unit_test(texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
