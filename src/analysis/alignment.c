@@ -314,21 +314,24 @@ static void leave_out_graphs(const struct alignment_view *view, struct diff *dif
     }
 }
 
+static const struct side_pass *broken_pass_of(const struct side *side, uint32_t pass)
+{
+    return pass == SIDE_NOWHERE ? NULL : &side->passes[pass];
+}
+
 static void prove_cut(const struct alignment_view *view, const struct member *members, size_t count, size_t left_out,
                       struct diff *diff)
 {
-    const char *problem = view->a->broken_pass != SIDE_NOWHERE   ? view->a->passes[view->a->broken_pass].problem
-                          : view->b->broken_pass != SIDE_NOWHERE ? view->b->passes[view->b->broken_pass].problem
-                                                                 : NULL;
-    for (size_t i = 0; i < count && problem == NULL; i++) {
-        uint32_t a = view->a->sequences[members[i].a].broken_pass, b = view->b->sequences[members[i].b].broken_pass;
-        problem = a != SIDE_NOWHERE   ? view->a->passes[a].problem
-                  : b != SIDE_NOWHERE ? view->b->passes[b].problem
-                                      : NULL;
+    const struct side_pass *bad = broken_pass_of(view->a, view->a->broken_pass);
+    if (bad == NULL)
+        bad = broken_pass_of(view->b, view->b->broken_pass);
+    for (size_t i = 0; i < count && bad == NULL; i++) {
+        bad = broken_pass_of(view->a, view->a->sequences[members[i].a].broken_pass);
+        if (bad == NULL)
+            bad = broken_pass_of(view->b, view->b->sequences[members[i].b].broken_pass);
     }
-    if (problem != NULL) {
-        diff_tell(diff, DIFF_MESSAGE_M1, "%s", problem);
-        diff_prove(diff, DIFF_PROOF_A1, DIFF_PROOF_FAILS, "%s", problem);
+    if (bad != NULL) {
+        alignment_tell_pass(bad, diff);
         return;
     }
     char *drafts = view->a->draft_pass_count + view->b->draft_pass_count == 0

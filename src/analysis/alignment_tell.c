@@ -13,16 +13,22 @@ char *alignment_tell_request(const struct side_sequence *sequence)
                                       : memory_format("'%s' (begun again, %u)", sequence->rid, sequence->incarnation);
 }
 
+void alignment_tell_pass(const struct side_pass *pass, struct diff *diff)
+{
+    diff_tell(diff, pass->unreadable ? DIFF_MESSAGE_M14 : DIFF_MESSAGE_M1, "%s", pass->problem);
+    diff_prove(diff, DIFF_PROOF_A1, DIFF_PROOF_FAILS, "%s", pass->problem);
+    diff->refused_needed |= pass->refused;
+    diff->usable &= !pass->unreadable || pass->refused;
+}
+
 static bool tell_broken(const struct side *side, struct diff *diff)
 {
-    const char *problem = side->broken_pass != SIDE_NOWHERE ? side->passes[side->broken_pass].problem : NULL;
-    for (size_t i = 0; i < side->sequence_count && problem == NULL; i++)
-        if (side->sequences[i].broken_pass != SIDE_NOWHERE)
-            problem = side->passes[side->sequences[i].broken_pass].problem;
-    if (problem == NULL)
+    uint32_t broken = side->broken_pass;
+    for (size_t i = 0; i < side->sequence_count && broken == SIDE_NOWHERE; i++)
+        broken = side->sequences[i].broken_pass;
+    if (broken == SIDE_NOWHERE)
         return false;
-    diff_tell(diff, DIFF_MESSAGE_M1, "%s", problem);
-    diff_prove(diff, DIFF_PROOF_A1, DIFF_PROOF_FAILS, "%s", problem);
+    alignment_tell_pass(&side->passes[broken], diff);
     return true;
 }
 

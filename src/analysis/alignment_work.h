@@ -35,5 +35,7 @@ bool alignment_match_decodes(const struct side_sequence *sequence);
 
 /* Nothing could be paired: proofs and messages that say why. */
 void alignment_tell_failure(const struct alignment_view *view, struct diff *diff);
+/* A pass that is needed could not be cut: A1 fails, with M1 or, where a file is to blame, M14. */
+void alignment_tell_pass(const struct side_pass *pass, struct diff *diff);
 /* "'a1f'", or "'a1f' (begun again, 1)" of a later incarnation; the caller frees. */
 char *alignment_tell_request(const struct side_sequence *sequence);

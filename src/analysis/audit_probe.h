@@ -12,8 +12,9 @@ enum {
 /* Called now and then from the caller's thread; `done` grows and is `total` in the last call. */
 typedef void audit_probe_progress(void *context, uint64_t done, uint64_t total);
 
-/* Fills in size, rows and state of every file of the table whose state is AUDIT_TABLE_UNCHECKED; the outcome does not depend on the number of threads (0: as
- * many as there are processors, up to 8). One open and one or two reads a file. */
+/* Fills in size, rows and state of every file of the table whose state is AUDIT_TABLE_UNCHECKED; the outcome does not
+ * depend on the number of threads (0: as many as there are processors, up to 8). One open and one or two reads a file.
+ */
 void audit_probe_all(struct audit_table *table, int folder_fd, unsigned threads, audit_probe_progress *progress,
                      void *context);
 

@@ -122,8 +122,7 @@ static void fill_refused(const struct scan *scan)
     bool lost = false;
     for (size_t i = 0; i < scan->compared; i++) {
         const struct compare_trouble *trouble = &compare_found(scan->compare, i)->trouble;
-        bool is_refused = trouble->problem == PT_FILE_SUSPICIOUS || trouble->problem == PT_FILE_UNSUPPORTED ||
-                          trouble->problem == PT_FILE_PICKLE || trouble->problem == PT_FILE_GEOMETRY;
+        bool is_refused = pt_file_refuses(trouble->problem);
         if (trouble->text == NULL)
             continue;
         if (is_refused)

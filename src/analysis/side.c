@@ -78,6 +78,8 @@ static void read_pass(struct side_work *work, uint32_t number)
     }
     if (code != ERROR_NONE) {
         pass->problem = memory_format("step %" PRIu64 " rank %" PRIu32 ": %s", pass->step, pass->rank, err.message);
+        pass->unreadable = core.unreadable;
+        pass->refused = core.refused;
         pass->segment_count = 0;
         work->side->broken_pass_count++;
     }

@@ -36,7 +36,9 @@ struct side_pass {
     size_t tokens, requests;       /* T, B; 0: no core tensors, or an idle pass */
     struct segment *segments;      /* the core tensors themselves are not kept: sequences have the tokens */
     size_t segment_count;
-    char *problem; /* NULL: cut without contradiction; else why not: "step 12 rank 0: positions[40] is 0, but ..." */
+    bool unreadable; /* of `problem`: a file of the core tensors could not be opened or is damaged */
+    bool refused;    /* of those: it is whole, and nothing that the dumper writes */
+    char *problem;   /* NULL: cut without contradiction; else why not: "step 12 rank 0: positions[40] is 0, but ..." */
 };
 
 /* Where the token at a position of a sequence was computed. */

@@ -62,22 +62,27 @@ static enum error_code find_records(const struct side *side, const struct side_p
 }
 
 static enum error_code open_record(struct side_work *work, const struct side_pass *pass,
-                                   const struct audit_table_file *file, const char *name, struct error *err)
+                                   const struct audit_table_file *file, const char *name, struct side_core *core,
+                                   struct error *err)
 {
     char text[AUDIT_TABLE_NAME];
     const struct side_folder *folder = &work->side->folders[pass->folder];
     if (file == NULL)
         return error_set(err, ERROR_FORMAT, "there is no %s among its %zu files", name, pass->file_count);
     enum error_code code = pt_file_open(work->file, folder->fd, audit_table_name(&folder->table, file, text), err);
-    return code == ERROR_NONE ? ERROR_NONE : error_prefix(err, "%s", name);
+    if (code == ERROR_NONE)
+        return ERROR_NONE;
+    core->unreadable = true;
+    core->refused = pt_file_refuses(pt_file_problem(work->file));
+    return error_prefix(err, "%s", name);
 }
 
 /* Of [3, T] (mrope) the first row: text has the same position in all three. */
 static enum error_code read_integers(struct side_work *work, const struct side_pass *pass,
-                                     const struct audit_table_file *file, const char *name, int64_t **ret_values,
-                                     size_t *ret_count, struct error *err)
+                                     const struct audit_table_file *file, const char *name, struct side_core *core,
+                                     int64_t **ret_values, size_t *ret_count, struct error *err)
 {
-    enum error_code code = open_record(work, pass, file, name, err);
+    enum error_code code = open_record(work, pass, file, name, core, err);
     if (code != ERROR_NONE)
         return code;
     const struct pt_file_tensor *tensor = pt_file_tensor(work->file);
@@ -110,6 +115,7 @@ static enum error_code read_integers(struct side_work *work, const struct side_p
         at += part;
     }
     if (code != ERROR_NONE) {
+        core->unreadable = true;
         free(values);
         return error_prefix(err, "%s", name);
     }
@@ -133,7 +139,7 @@ static enum error_code read_rids(struct side_work *work, const struct side_pass 
 {
     if (file == NULL)
         return ERROR_NONE;
-    enum error_code code = open_record(work, pass, file, "rids", err);
+    enum error_code code = open_record(work, pass, file, "rids", core, err);
     if (code == ERROR_NONE && pt_file_kind(work->file) != PT_FILE_TEXTS)
         code = error_set(err, ERROR_FORMAT, "rids is no list of strings");
     if (code == ERROR_NONE)
@@ -152,20 +158,22 @@ enum error_code side_core_read(struct side_work *work, const struct side_pass *p
     if (code == ERROR_NONE)
         code = read_rids(work, pass, records.rids, ret_core, err);
     if (code == ERROR_NONE)
-        code = read_integers(work, pass, records.lengths, "seq_lens", &ret_core->lengths, &ret_core->requests, err);
+        code = read_integers(work, pass, records.lengths, "seq_lens", ret_core, &ret_core->lengths, &ret_core->requests,
+                             err);
     if (code == ERROR_NONE && ret_core->requests > SIDE_REQUESTS_MAX)
         code = error_set(err, ERROR_TOO_LARGE, "seq_lens has %zu entries, more than %d", ret_core->requests,
                          SIDE_REQUESTS_MAX);
     if (code == ERROR_NONE)
         read_layout(work);
     if (code == ERROR_NONE)
-        code = read_integers(work, pass, records.ids, "input_ids", &ret_core->ids, &ret_core->tokens, err);
+        code = read_integers(work, pass, records.ids, "input_ids", ret_core, &ret_core->ids, &ret_core->tokens, err);
     if (code == ERROR_NONE)
-        code = read_integers(work, pass, records.positions, "positions", &ret_core->positions, &positions, err);
+        code =
+            read_integers(work, pass, records.positions, "positions", ret_core, &ret_core->positions, &positions, err);
     if (code == ERROR_NONE && positions != ret_core->tokens)
         code = error_set(err, ERROR_FORMAT, "input_ids has %zu rows, positions %zu", ret_core->tokens, positions);
     if (code == ERROR_NONE && !ret_core->has_rids && records.slots != NULL)
-        code = read_integers(work, pass, records.slots, "req_pool_indices", &ret_core->slots, &slots, err);
+        code = read_integers(work, pass, records.slots, "req_pool_indices", ret_core, &ret_core->slots, &slots, err);
     if (code == ERROR_NONE && ret_core->slots != NULL && slots != ret_core->requests)
         code =
             error_set(err, ERROR_FORMAT, "seq_lens has %zu entries, req_pool_indices %zu", ret_core->requests, slots);

@@ -17,6 +17,7 @@ struct side_core {
     size_t tokens, requests;
     bool has_rids;
     struct list rids;
+    bool unreadable, refused; /* side.h */
 };
 
 struct side_key { /* a request that was met: the sequence that goes on */

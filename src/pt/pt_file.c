@@ -342,6 +342,12 @@ enum pt_file_problem pt_file_problem(const struct pt_file *file)
     return file->problem;
 }
 
+bool pt_file_refuses(enum pt_file_problem problem)
+{
+    return problem == PT_FILE_SUSPICIOUS || problem == PT_FILE_UNSUPPORTED || problem == PT_FILE_PICKLE ||
+           problem == PT_FILE_GEOMETRY;
+}
+
 enum pt_zip_problem pt_file_zip_problem(const struct pt_file *file)
 {
     return file->zip.problem;

@@ -76,6 +76,8 @@ enum error_code pt_file_open(struct pt_file *file, int folder_fd, const char *na
 enum error_code pt_file_open_memory(struct pt_file *file, const void *bytes, size_t length, const char *name,
                                     struct error *err);
 enum pt_file_problem pt_file_problem(const struct pt_file *file);
+/* Not damaged or out of reach, but nothing that the dumper writes: refused. */
+bool pt_file_refuses(enum pt_file_problem problem);
 enum pt_zip_problem pt_file_zip_problem(const struct pt_file *file);
 
 /* Closes what is open, and gives a large file's descriptor and memory back; open does it, too. */

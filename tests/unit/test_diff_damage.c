@@ -127,6 +127,27 @@ static void damaged(void **state)
     diff_case_remove(&folders);
 }
 
+/* What says which rows are whose: cut, it makes the dump unusable; hostile, it is refused. Neither blames the batch. */
+static void core_files(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    for (int hostile = 0; hostile < 2; hostile++) {
+        struct diff_case_folders folders = diff_case_write(&world);
+        if (hostile)
+            poison(folders.dec, "step=2___", "seq_lens");
+        else
+            cut(folders.dec, "step=2___", "input_ids");
+        struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+        assert_int_equal(diff_status(&diff), hostile ? STATUS_REFUSED_FILE : STATUS_INCOMPLETE);
+        assert_true(was_told(&diff, DIFF_MESSAGE_M14, hostile ? "posix.system" : "input_ids"));
+        assert_false(was_told(&diff, DIFF_MESSAGE_M1, ""));
+        assert_int_equal(diff.proofs[DIFF_PROOF_A1].state, DIFF_PROOF_FAILS);
+        diff_fini(&diff);
+        diff_case_remove(&folders);
+    }
+}
+
 /* One of two inputs is missing in one pass: there the operator is not tested. */
 static void half_an_input(void **state)
 {
@@ -477,18 +498,11 @@ static void expanded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged),
-                                       cmocka_unit_test(half_an_input),
-                                       cmocka_unit_test(refused),
-                                       cmocka_unit_test(holes),
-                                       cmocka_unit_test(stale_and_filtered),
-                                       cmocka_unit_test(other_modules),
-                                       cmocka_unit_test(other_outputs),
-                                       cmocka_unit_test(stages),
-                                       cmocka_unit_test(batch_wide),
-                                       cmocka_unit_test(views),
-                                       cmocka_unit_test(other_types),
-                                       cmocka_unit_test(expanded),
-                                       cmocka_unit_test(head_by_head)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damaged),       cmocka_unit_test(core_files),    cmocka_unit_test(half_an_input),
+        cmocka_unit_test(refused),       cmocka_unit_test(holes),         cmocka_unit_test(stale_and_filtered),
+        cmocka_unit_test(other_modules), cmocka_unit_test(other_outputs), cmocka_unit_test(stages),
+        cmocka_unit_test(batch_wide),    cmocka_unit_test(views),         cmocka_unit_test(other_types),
+        cmocka_unit_test(expanded),      cmocka_unit_test(head_by_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

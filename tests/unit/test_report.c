@@ -100,9 +100,9 @@ static void nothing_without_proof(void **state)
 {
     static const struct {
         const char *scenario, *headline;
-    } cases[] = {{"m1", "NOT PROVEN"},   {"m2", "NOT PROVEN"},     {"m3", "NOT PROVEN"},   {"m4", "NOT PROVEN"},
-                 {"m6", "NOT PROVEN"},   {"m11", "NOT PROVEN"},    {"m12", "NOT PROVEN"},  {"m13", "NOT PROVEN"},
-                 {"refused", "REFUSED"}, {"unusable", "UNUSABLE"}, {"nothing", "UNUSABLE"}};
+    } cases[] = {{"m1", "NOT PROVEN"},  {"m2", "NOT PROVEN"},   {"m3", "NOT PROVEN"},     {"m4", "NOT PROVEN"},
+                 {"m6", "NOT PROVEN"},  {"m11", "NOT PROVEN"},  {"m12", "NOT PROVEN"},    {"m13", "NOT PROVEN"},
+                 {"m14", "NOT PROVEN"}, {"refused", "REFUSED"}, {"unusable", "UNUSABLE"}, {"nothing", "UNUSABLE"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct diff diff;
