@@ -204,7 +204,8 @@ static const struct signature signatures[] = {
      KL_EVIDENCE_PATHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
      "Condition 1 is broken in decode passes: the first token of every request, which a prefill computes, is clean, "
      "the "
-     "next ones are not, and prefill against prefill (restore) is clean.",
+     "next ones are not, and prefill against prefill (restore) is clean. A decode that reads another context from its "
+     "first pass on looks the same: a dump tells them apart.",
      {DIFF, INVARIANCE, SETTLE}},
     {"not-batch-invariant",
      ANY,

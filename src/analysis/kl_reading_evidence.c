@@ -53,14 +53,16 @@ static void add_shift(const struct kl_facts *facts, struct list *list)
 
 static void add_position(const struct kl_facts *facts, struct list *list)
 {
-    list_add_format(list,
-                    "%s: %zu requests turn dirty at the same position %zu, after %zu clean tokens in all; before it no "
-                    "token is dirty",
-                    kl_path_word(facts->probe), facts->position_requests, facts->position,
-                    facts->position_clean_tokens);
+    list_add_format(
+        list,
+        "%s: dirt begins at position %zu in %zu requests, after %zu clean tokens in all; no token before it is "
+        "dirty",
+        kl_path_word(facts->probe), facts->position, facts->position_requests, facts->position_clean_tokens);
+    if (facts->short_requests > 0)
+        list_add_format(list, "clean requests that end before it: %zu", facts->short_requests);
     if (facts->long_requests > 0)
-        list_add_format(list, "%zu requests whose prompt reaches position %zu are dirty from their second token on",
-                        facts->long_requests, facts->position);
+        list_add_format(list, "requests whose prompt reaches it, dirty from their second token on: %zu",
+                        facts->long_requests);
     uint64_t window = facts->server->sliding_window, page = facts->server->page_size;
     if (window > 0)
         list_add_format(list, "the sliding window is %" PRIu64 ": position %zu is %s it", window, facts->position,
@@ -177,27 +179,30 @@ static bool length_separates(const struct kl_path *path, bool cached, size_t *re
     return shortest > longest;
 }
 
-static void add_common(const struct kl_facts *facts, const struct kl_path *path, const char *word, struct list *list)
+/* Whether one length, or its remainder, tells dirty requests from clean ones; says so. */
+static bool add_separation(const struct kl_facts *facts, const struct kl_path *path, const char *word, bool cached,
+                           struct list *list)
 {
     const struct kl_server *server = facts->server;
     size_t moduli[MODULI] = {(size_t)server->page_size, (size_t)server->state_checkpoint_interval,
                              (size_t)server->sliding_window};
+    size_t shortest, longest, remainder;
+    const char *what = cached ? "cached tokens" : "prompt length";
     for (size_t i = 3; i < MODULI; i++)
         moduli[i] = (size_t)1 << (i - 2);
-    for (int cached = 1; cached >= 0; cached--) {
-        const char *what = cached ? "cached tokens" : "prompt length";
-        size_t shortest, longest, remainder;
-        if (length_separates(path, cached, &shortest, &longest))
-            list_add_format(list, "%s: every dirty request has a %s of at least %zu, every clean one of at most %zu",
-                            word, what, shortest, longest);
-        for (size_t i = 0; i < MODULI && count_dirty(path) >= SEPARATED_LEAST; i++) {
-            if (moduli[i] < 2 || !remainder_separates(path, cached, moduli[i], &remainder))
-                continue;
-            list_add_format(list, "%s: in every dirty request %s %% %zu = %zu, in no clean one", word, what, moduli[i],
-                            remainder);
-            break;
-        }
+    if (length_separates(path, cached, &shortest, &longest)) {
+        list_add_format(list, "%s: %s of dirty requests at least %zu, of clean ones at most %zu", word, what, shortest,
+                        longest);
+        return true;
     }
+    for (size_t i = 0; i < MODULI && count_dirty(path) >= SEPARATED_LEAST; i++) {
+        if (moduli[i] < 2 || !remainder_separates(path, cached, moduli[i], &remainder))
+            continue;
+        list_add_format(list, "%s: in every dirty request %s %% %zu = %zu, in no clean one", word, what, moduli[i],
+                        remainder);
+        return true;
+    }
+    return false;
 }
 
 static bool has_few(const struct kl_path *path)
@@ -211,7 +216,7 @@ static void add_few(const struct kl_facts *facts, struct list *list)
         const struct kl_path *path = &facts->paths[id];
         const char *word = kl_path_word((enum kl_path_id)id);
         struct buffer dirty, clean;
-        if (!has_few(path))
+        if (!has_few(path) || (facts->one_position && !facts->late_clean))
             continue;
         buffer_init(&dirty);
         buffer_init(&clean);
@@ -222,7 +227,8 @@ static void add_few(const struct kl_facts *facts, struct list *list)
             word, count_dirty(path), path->kept, dirty.data, clean.data);
         buffer_fini(&dirty);
         buffer_fini(&clean);
-        add_common(facts, path, word, list);
+        if (!add_separation(facts, path, word, true, list))
+            add_separation(facts, path, word, false, list);
     }
 }
 
@@ -231,7 +237,7 @@ bool kl_reading_few(const struct kl_facts *facts, enum kl_where where)
     static const enum kl_path_id of_the_cache[] = {KL_PATH_PREFILL_CACHE_HIT, KL_PATH_DECODE_CACHE_HIT,
                                                    KL_PATH_RESTORE};
     if (where == KL_WHERE_DECODE)
-        return has_few(&facts->paths[facts->probe]);
+        return facts->late_clean;
     for (size_t i = 0; i < sizeof of_the_cache / sizeof of_the_cache[0]; i++) {
         const struct kl_path *path = &facts->paths[of_the_cache[i]];
         if (kl_reading_dirty(path) && !has_few(path))

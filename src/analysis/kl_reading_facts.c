@@ -8,8 +8,10 @@
 static const double SHIFT_GAIN = 100, SHIFT_LEAST = 1e-3;
 enum { SHIFT_TOKENS = 8 };
 static const double LOUD = 100, LOUD_LEAST = 1e-9;
-enum { POSITION_REQUESTS = 2, POSITION_CLEAN = 2 };
-static const double POSITION_LASTS = 0.5; /* share of tokens behind it that are not bit-equal */
+/* Behind the position at least half of the tokens are beyond stray: then this many clean ones before it are no chance.
+ */
+enum { POSITION_CLEAN = 2, POSITION_CLEAN_IN_ALL = 8 };
+static const double POSITION_LASTS = 0.5;
 
 bool kl_reading_dirty(const struct kl_path *path)
 {
@@ -76,7 +78,7 @@ static size_t late_onset(const struct kl_path *path, size_t i)
     return late ? onset : SIZE_MAX;
 }
 
-/* Share of the tokens from where a request turns dirty that are not bit-equal. */
+/* Share of the tokens from where a request turns dirty that are beyond stray. */
 static double share_behind(const struct kl_path *path)
 {
     size_t tokens = 0, different = 0;
@@ -86,7 +88,7 @@ static double share_behind(const struct kl_path *path)
         if (!is_kept(request) || onset == SIZE_MAX)
             continue;
         for (size_t t = onset - request->first; t < request->count; t++, tokens++)
-            different += kl_class_of(request->a[t], request->b[t]) != KL_CLASS_EQUAL;
+            different += kl_class_of(request->a[t], request->b[t]) == KL_CLASS_BEYOND;
     }
     return tokens > 0 ? (double)different / (double)tokens : 0;
 }
@@ -103,13 +105,21 @@ static void look_at_positions(struct kl_facts *facts, const struct kl_path *path
 {
     size_t position = SIZE_MAX, length = SIZE_MAX;
     facts->same_lengths = facts->one_position = true;
+    facts->position_requests = facts->position_clean_tokens = facts->long_requests = facts->short_requests = 0;
+    facts->late_clean = false;
     for (size_t i = 0; i < path->request_count; i++)
         if (is_kept(&path->requests[i]) && late_onset(path, i) < position)
             position = late_onset(path, i);
     for (size_t i = 0; i < path->request_count; i++) {
         const struct kl_request *request = &path->requests[i];
-        if (!is_kept(request) || path->numbers[i].beyond == 0)
+        if (!is_kept(request))
             continue;
+        if (path->numbers[i].beyond == 0) {
+            bool is_short = request->first + request->count <= position;
+            facts->short_requests += is_short;
+            facts->late_clean = facts->late_clean || !is_short;
+            continue;
+        }
         facts->same_lengths = facts->same_lengths && (length == SIZE_MAX || length == request->first);
         length = request->first;
         facts->one_position = facts->one_position && position != SIZE_MAX && begins_at(path, i, position);
@@ -121,14 +131,15 @@ static void look_at_positions(struct kl_facts *facts, const struct kl_path *path
         }
     }
     facts->position = position;
-    facts->one_position =
-        facts->one_position && facts->position_requests >= POSITION_REQUESTS && share_behind(path) >= POSITION_LASTS;
+    facts->one_position = facts->one_position && facts->position_clean_tokens >= POSITION_CLEAN_IN_ALL &&
+                          share_behind(path) >= POSITION_LASTS;
 }
 
-static void look_at_probe(struct kl_facts *facts)
+static void look_at_probe(struct kl_facts *facts, enum kl_path_id id)
 {
-    const struct kl_path *path = &facts->paths[facts->probe];
+    const struct kl_path *path = &facts->paths[id];
     double sum = 0;
+    facts->probe = id;
     facts->from_index_1 = true;
     for (size_t i = 0; i < path->request_count; i++) {
         if (!is_kept(&path->requests[i]))
@@ -155,15 +166,14 @@ void kl_reading_facts(const struct kl_path paths[KL_PATHS], const struct kl_serv
     struct kl_facts facts = {.paths = paths, .server = server, .probe = KL_PATHS};
     for (int id = 0; id < KL_PATHS; id++)
         facts.measured = facts.measured || paths[id].grade != KL_GRADE_NOT_MEASURED;
-    if (kl_reading_dirty(&paths[KL_PATH_MATCH]))
-        facts.probe = KL_PATH_MATCH;
-    else if (kl_reading_dirty(&paths[KL_PATH_MATCH_ALONE]))
-        facts.probe = KL_PATH_MATCH_ALONE;
     facts.cache_dirty = kl_reading_dirty(&paths[KL_PATH_PREFILL_CACHE_HIT]) ||
                         kl_reading_dirty(&paths[KL_PATH_DECODE_CACHE_HIT]) || kl_reading_dirty(&paths[KL_PATH_RESTORE]);
     facts.loud_restore = is_loud(paths);
     look_for_shift(&facts);
-    if (facts.probe != KL_PATHS)
-        look_at_probe(&facts);
+    /* Noise that shows with one request at a time hides a position that is clear in a batch. */
+    if (kl_reading_dirty(&paths[KL_PATH_MATCH]))
+        look_at_probe(&facts, KL_PATH_MATCH);
+    if (kl_reading_dirty(&paths[KL_PATH_MATCH_ALONE]) && (facts.probe == KL_PATHS || facts.one_position))
+        look_at_probe(&facts, KL_PATH_MATCH_ALONE);
     *ret_facts = facts;
 }

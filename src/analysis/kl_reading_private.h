@@ -18,15 +18,18 @@ struct kl_facts {
     bool shifted;
     struct kl_shift shift; /* where shifted */
     enum kl_path_id shift_path;
-    enum kl_path_id probe; /* match, or match_alone: the first of the two that is dirty; KL_PATHS: none is */
+    enum kl_path_id probe; /* match or match_alone, a dirty one, without `one_position` if one is; KL_PATHS: none */
     bool one_position;     /* every dirty request of the probe begins at `position`, after clean tokens ... */
-    size_t position, position_requests, position_clean_tokens, long_requests;
-    bool same_lengths; /* ... but all of its prompts have one length, so it may be an index */
-    bool from_index_1; /* no dirty request of the probe is dirty at its first token, which comes from a prefill */
-    double dominance;  /* share of the largest token in the sum of k3 of the probe */
-    bool loud_restore; /* restore is dirty far beyond what match is */
-    bool cache_dirty;  /* prefill or decode cache hit, or restore */
-    bool measured;     /* any path */
+    size_t position, position_requests, position_clean_tokens;
+    size_t long_requests;  /* dirty ones whose prompt reaches the position */
+    size_t short_requests; /* clean ones that end before it */
+    bool late_clean;       /* a clean one goes beyond it */
+    bool same_lengths;     /* ... but all of its prompts have one length, so it may be an index */
+    bool from_index_1;     /* no dirty request of the probe is dirty at its first token, which comes from a prefill */
+    double dominance;      /* share of the largest token in the sum of k3 of the probe */
+    bool loud_restore;     /* restore is dirty far beyond what match is */
+    bool cache_dirty;      /* prefill or decode cache hit, or restore */
+    bool measured;         /* any path */
 };
 
 void kl_reading_facts(const struct kl_path paths[KL_PATHS], const struct kl_server *server, struct kl_facts *ret_facts);

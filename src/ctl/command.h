@@ -63,6 +63,7 @@ extern const struct command command_check;
 extern const struct command command_show;
 extern const struct command command_diff;
 extern const struct command command_doctor;
+extern const struct command command_kl;
 extern const struct command command_help;
 extern const struct command command_run;
 extern const struct command command_start;

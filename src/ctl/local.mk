@@ -10,6 +10,7 @@ libctl_a_SOURCES = \
     src/ctl/command_dump.c \
     src/ctl/command_events.c \
     src/ctl/command_help.c \
+    src/ctl/command_kl.c \
     src/ctl/command_list.c \
     src/ctl/command_logs.c \
     src/ctl/command_metrics.c \
@@ -40,6 +41,11 @@ libctl_a_SOURCES = \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
     src/ctl/interrupt.c src/ctl/interrupt.h \
+    src/ctl/kl_paths.c src/ctl/kl_paths.h \
+    src/ctl/kl_report.h \
+    src/ctl/kl_report_json.c \
+    src/ctl/kl_report_text.c \
+    src/ctl/kl_thresholds.c src/ctl/kl_thresholds.h \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/now.c src/ctl/now.h \
     src/ctl/options.c src/ctl/options.h \

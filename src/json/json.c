@@ -527,6 +527,11 @@ void json_append_u64(struct json *array, uint64_t value)
     json_append(array, new_integer(false, value));
 }
 
+void json_append_double(struct json *array, double value)
+{
+    json_append(array, checked(isfinite(value) ? cJSON_CreateNumber(value) : cJSON_CreateNull()));
+}
+
 void json_append_printed(struct json *array, const struct buffer *text)
 {
     json_append(array, checked(cJSON_CreateRaw(text->data)));

@@ -106,6 +106,7 @@ void json_append(struct json *array, struct json *child);                       
 struct json *json_append_object(struct json *array);                               /* a new empty one; borrowed */
 void json_append_string(struct json *array, const char *text);
 void json_append_u64(struct json *array, uint64_t value);
+void json_append_double(struct json *array, double value); /* not finite: null */
 /* Appends what json_print made of a value, which is printed as it stands: for an answer of many parts that is made in
  * several turns. To the getters it is null; `json_printed` is its text, NULL for any other value. */
 void json_append_printed(struct json *array, const struct buffer *text);

@@ -2,8 +2,8 @@
 
 bin_PROGRAMS += kldumpctl
 kldumpctl_SOURCES = src/programs/kldumpctl.c
-kldumpctl_LDADD = libctl.a libanalysis.a libpt.a libsglang.a libsys.a libjson.a libcore.a libconf.a libbase.a \
-    $(CJSON_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS) -lm
+kldumpctl_LDADD = libctl.a libanalysis.a libpt.a libsglang.a libhttp.a libsys.a libjson.a libcore.a libconf.a libbase.a \
+    $(CURL_LIBS) $(CJSON_LIBS) $(INIH_LIBS) $(SYSTEMD_LIBS) -lm
 
 pkglibexec_PROGRAMS += kldump-keeper
 kldump_keeper_SOURCES = src/programs/kldump-keeper.c

@@ -28,6 +28,17 @@ static void set_rids(struct json *body, const struct generate_request *request)
         json_append_string(rids, request->prompts[i].rid);
 }
 
+static void set_starts(struct json *body, const struct generate_request *request)
+{
+    if (request->logprob_starts == NULL) {
+        json_set_i64(body, "logprob_start_len", request->logprob_start);
+        return;
+    }
+    struct json *starts = json_set_array(body, "logprob_start_len");
+    for (size_t i = 0; i < request->count; i++)
+        json_append_double(starts, (double)request->logprob_starts[i]);
+}
+
 void generate_build(const struct generate_request *request, struct server_request *ret_request)
 {
     struct json *body = json_object();
@@ -41,7 +52,7 @@ void generate_build(const struct generate_request *request, struct server_reques
     if (request->logprobs) {
         json_set_bool(body, "return_logprob", true);
         json_set_bool(body, "return_text_in_logprobs", false);
-        json_set_i64(body, "logprob_start_len", request->logprob_start);
+        set_starts(body, request);
     }
     ret_request->method = "POST";
     text_copy(ret_request->path, sizeof ret_request->path, "/generate");

@@ -29,7 +29,8 @@ struct generate_request {
     bool ignore_eos;
     bool logprobs;
     int64_t logprob_start; /* with `logprobs`: -1 output only; else the first position whose logprob is wanted */
-    uint64_t vocabulary;   /* 0: not known. Not sent: generate_read holds ids against it */
+    const int64_t *logprob_starts; /* [count], one for each prompt; NULL: logprob_start is that of all */
+    uint64_t vocabulary;           /* 0: not known. Not sent: generate_read holds ids against it */
 };
 
 /* POST /generate; the caller owns *ret_request (server_request_fini). */

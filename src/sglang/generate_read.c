@@ -161,9 +161,11 @@ static enum error_code read_logprobs(const struct generate_request *request, con
                                       .vocabulary = request->vocabulary};
         code = read_scores(item, &output, answer->output_logprobs, err);
     }
-    if (code != ERROR_NONE || request->logprob_start < 0)
+    int64_t wanted =
+        request->logprob_starts != NULL ? request->logprob_starts[prompt - request->prompts] : request->logprob_start;
+    if (code != ERROR_NONE || wanted < 0)
         return code;
-    size_t start = (size_t)request->logprob_start;
+    size_t start = (size_t)wanted;
     if (start >= prompt->length)
         return error_set(err, ERROR_BAD_VALUE, "logprob_start is %zu; expected less than the prompt's %zu ids", start,
                          prompt->length);

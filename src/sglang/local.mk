@@ -11,6 +11,7 @@ libsglang_a_SOURCES = \
     src/sglang/generate_read.c \
     src/sglang/generate_server.c \
     src/sglang/generate_tokenize.c \
+    src/sglang/kl_helper.c src/sglang/kl_helper.h \
     src/sglang/info.c src/sglang/info.h \
     src/sglang/lines.c src/sglang/lines.h \
     src/sglang/module_class.c src/sglang/module_class.h src/sglang/module_class.def \

@@ -148,12 +148,15 @@ static bool hits(enum faults_name fault, size_t layer)
     return faults_on(fault) && faults_number(fault) == (long long)layer;
 }
 
-/* A kernel that splits its sum when there is one row alone. */
+/* A kernel that splits its sum when there is one row alone, or few. */
 static size_t splits(size_t layer, const char *projection)
 {
     const char *named = strchr(faults_value(FAULTS_BATCH_VARIANT), ':');
-    bool this_one = strcmp(named != NULL ? named + 1 : "down_proj", projection) == 0;
-    return state.rows == 1 && this_one && hits(FAULTS_BATCH_VARIANT, layer) ? SPLITS : 1;
+    const char *name = named != NULL ? named + 1 : "down_proj", *rows = strchr(name, ':');
+    size_t length = rows != NULL ? (size_t)(rows - name) : strlen(name),
+           most = rows != NULL ? (size_t)atol(rows + 1) : 1;
+    bool this_one = strlen(projection) == length && strncmp(name, projection, length) == 0;
+    return state.rows <= most && this_one && hits(FAULTS_BATCH_VARIANT, layer) ? SPLITS : 1;
 }
 
 /* ------------------------------------------------------------------ attention */
@@ -213,6 +216,13 @@ static void shorten_state(size_t layer, float *numbers, size_t count)
         operators_round(TORCH_FILE_BFLOAT16, numbers, count);
 }
 
+/* The fault: at this position the state's checkpoint has been given to somebody else. */
+static bool is_rotated(int64_t position)
+{
+    return state.pass->decode && faults_on(FAULTS_CHECKPOINT_ROTATION) &&
+           position == faults_number(FAULTS_CHECKPOINT_ROTATION);
+}
+
 static void recurrence(size_t layer, const struct weights_layer *weights, size_t row)
 {
     const struct model *model = state.model;
@@ -231,7 +241,7 @@ static void recurrence(size_t layer, const struct weights_layer *weights, size_t
     }
     float *now = kept + width;
     memset(now, 0, width * sizeof now[0]);
-    if (position > 0)
+    if (position > 0 && !is_rotated(position))
         memcpy(now, kv_row(model, context[position - 1], layer) + width, width * sizeof now[0]);
     shorten_state(layer, now, width);
     for (size_t i = 0; i < width; i++)

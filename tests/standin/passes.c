@@ -313,12 +313,16 @@ static void start_prefill(struct request *request)
 {
     if (request->computed > 0 || request->slot >= 0)
         return;
-    /* Input logprobs need every row: the cache is not used (SGLang 0.5.23, live). */
-    bool whole = request->return_logprob && request->logprob_start >= 0;
-    if (request->rejection != NULL || whole)
+    if (request->rejection != NULL)
         return;
+    /* Input logprobs need the rows from the first one that is wanted on: with 0 the cache is not used (SGLang 0.5.23,
+     * live). */
+    bool scored = request->return_logprob && request->logprob_start >= 0;
+    size_t limit = scored ? (size_t)request->logprob_start : request->prompt - 1;
     if (arguments->radix_cache)
-        request->cached = request->computed = request_cache_restore(request);
+        request->cached = request->computed = request_cache_restore(request, limit);
+    if (scored)
+        return;
     if (faults_on(FAULTS_CACHED_PROBE) && request->computed < request->prompt / 2) {
         transfer(request, request->prompt / 2);
         request->cached = request->computed;

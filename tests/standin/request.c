@@ -155,11 +155,22 @@ void request_forget(struct request *request)
     request->located = request->computed = 0;
 }
 
+/* Where a prefix of that length is wrong; beyond it where it is right. */
+static size_t wrong_position(const struct request *request)
+{
+    size_t length = request->located;
+    if (faults_on(FAULTS_STALE_PREFIX))
+        return (size_t)faults_number(FAULTS_STALE_PREFIX);
+    bool at_end = (faults_on(FAULTS_STALE_PAGE) && length % (size_t)faults_number(FAULTS_STALE_PAGE) == 0) ||
+                  (faults_on(FAULTS_STALE_LAST) && length + 1 == request->prompt);
+    return at_end ? length - 1 : SIZE_MAX;
+}
+
 /* The fault: at one position the prefix is that of some other sequence, or nobody's. */
 static void spoil_prefix(struct request *request, const struct sequence *right)
 {
-    size_t position = (size_t)faults_number(FAULTS_STALE_PREFIX);
-    if (!faults_on(FAULTS_STALE_PREFIX) || position >= request->located)
+    size_t position = wrong_position(request);
+    if (position >= request->located)
         return;
     int64_t wrong = locations_take();
     for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
@@ -174,13 +185,13 @@ static void spoil_prefix(struct request *request, const struct sequence *right)
     request->locations[position] = wrong;
 }
 
-size_t request_cache_restore(struct request *request)
+size_t request_cache_restore(struct request *request, size_t limit)
 {
     size_t longest = 0;
     const struct sequence *found = NULL;
     for (size_t i = 0; i < CACHE_SEQUENCES; i++) {
         size_t same = 0;
-        while (same < cache[i].length && same + 1 < request->prompt && cache[i].ids[same] == request->ids[same])
+        while (same < cache[i].length && same < limit && cache[i].ids[same] == request->ids[same])
             same++;
         if (same > longest) {
             longest = same;

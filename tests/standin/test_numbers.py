@@ -36,13 +36,15 @@ FAULTS = {
     "batch-variant=0:qkv_proj": Fault(tensor="model.layers.0.self_attn.qkv_proj.output"),
     "batch-variant=2:o_proj": Fault(tensor="model.layers.2.self_attn.o_proj.output"),
     "batch-variant=2:gate_up_proj": Fault(tensor="model.layers.2.mlp.gate_up_proj.output"),
+    "batch-variant=1:down_proj:2": Fault(tensor="model.layers.1.mlp.down_proj.output"),
     "wrong-norm=2": Fault(tensor="model.layers.2.post_attention_layernorm.output.0"),
     "kv-off-by-one=1": Fault(tensor="model.layers.1.self_attn.attn.output"),
     "window-eviction=14": Fault(tensor="model.layers.0.self_attn.attn.output", position=14),
+    "checkpoint-rotation=14": Fault(RECURRENT, "model.layers.1.linear_attn.attn.output", position=14),
     "state-update=1": Fault(RECURRENT, "model.layers.1.linear_attn.attn.output"),
     "moe-flip=2": Fault(EXPERTS, "model.layers.2.mlp.gate.output"),
     # These have tests of their own below.
-    "stale-prefix": None, "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
+    "stale-prefix": None, "stale-page": None, "stale-last": None, "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
 }
 
 
@@ -336,6 +338,29 @@ class Faults(unittest.TestCase):
             self.assertEqual(differences(dec, pre)[0], (12, ("model.layers.0.self_attn.attn.output", 0)))
             dec, pre, _answer, _score = decode_and_score(server, prompt=[90, *PROMPT], dec="fresh", pre="whole")
             self.assertEqual(differences(dec, pre), [])
+
+    def test_a_prefix_that_is_stale_at_its_end(self):
+        """By its length, or when it leaves one token to compute."""
+        cases = {"stale-page=6": [(12, 2, True), (11, 2, False)], "stale-last": [(12, 2, False), (11, 1, True)]}
+        for fault, lengths in cases.items():
+            with serving(fault) as server:
+                for cached, more, wrong in lengths:
+                    server.request("POST", "/flush_cache")
+                    server.generate(rid=f"other{cached}", tokens=1, ids=PROMPT[::-1])
+                    server.generate(rid=f"first{cached}", tokens=1, ids=PROMPT[:cached])
+                    prompt = [*PROMPT[:cached], *[50, 51][:more]]
+                    dec, pre, answer, _score = decode_and_score(server, prompt=prompt, dec=f"dec{cached}", pre=f"pre{cached}")
+                    self.assertEqual(answer["meta_info"]["cached_tokens"], cached)
+                    self.assertEqual(differences(dec, pre) != [], wrong, (fault, cached))
+
+    def test_scores_behind_a_cached_prefix(self):
+        """At most as much of it as lies before the first one that is wanted."""
+        with serving() as server:
+            whole = server.generate(rid="first", tokens=0, ids=PROMPT, return_logprob=True, logprob_start_len=0)[1]
+            for start, rid in ((0, "a"), (5, "b"), (11, "c")):
+                part = server.generate(rid=rid, tokens=0, ids=PROMPT, return_logprob=True, logprob_start_len=start)[1]
+                self.assertEqual(part["meta_info"]["cached_tokens"], start)
+                self.assertEqual(logprobs(part, "input"), [None, *logprobs(whole, "input")[start + 1:]])
 
     def test_rows_that_are_not_those_of_their_tokens(self):
         with serving("misaligned-rows") as server:

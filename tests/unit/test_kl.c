@@ -358,7 +358,7 @@ static void test_few_requests(void **unused)
     for (size_t i = 8; i < REQUESTS; i++)
         add(&world.paths[KL_PATH_RESTORE].requests[i], 0, 0.05);
     expect(&world, "restored-prefix", KL_CONDITION_2, KL_WHERE_RESTORE, true);
-    assert_true(says(world.reading.evidence, "of at least 95, every clean one of at most 88"));
+    assert_true(says(world.reading.evidence, "at least 95, of clean ones at most 88"));
     world_fini(&world);
 }
 
@@ -367,14 +367,18 @@ static void test_decode_forgets(void **unused)
     (void)unused;
     struct world world = world_new();
     decode_forgets(&world, 110);
+    expect(&world, "decode-forgets", KL_CONDITION_2, KL_WHERE_DECODE, false);
+    assert_true(says(world.reading.evidence, "begins at position 110"));
+    assert_true(says(world.reading.evidence, "clean requests that end before it: 1"));
+    struct kl_request *spared = &world.paths[KL_PATH_MATCH_ALONE].requests[3];
+    memcpy(spared->a, spared->b, spared->count * sizeof spared->a[0]);
     expect(&world, "decode-forgets", KL_CONDITION_2, KL_WHERE_DECODE, true);
-    assert_true(says(world.reading.evidence, "at the same position 110"));
     world_fini(&world);
     world = world_new();
     world.server.sliding_window = 80;
     decode_forgets(&world, 80);
     expect(&world, "decode-forgets", KL_CONDITION_2, KL_WHERE_DECODE, false);
-    assert_true(says(world.reading.evidence, "6 requests whose prompt reaches position 80"));
+    assert_true(says(world.reading.evidence, "dirty from their second token on: 6"));
     assert_true(says(world.reading.evidence, "at or past it"));
     stale_prefix(&world);
     expect(&world, "decode-forgets-and-restore", KL_CONDITION_2, KL_WHERE_DECODE, false);
@@ -439,7 +443,14 @@ static void test_noise_on_top(void **unused)
         assert_true(says(world.reading.next, "settle condition 1 first"));
         world_fini(&world);
     }
+    /* Only with one request at a time: the position in the batch is no way around it. */
     struct world world = world_new();
+    decode_forgets(&world, 100);
+    noise(&world, KL_PATH_MATCH_ALONE);
+    read_it(&world);
+    assert_int_equal(world.reading.condition, KL_CONDITION_1);
+    world_fini(&world);
+    world = world_new();
     decode_forgets(&world, 100);
     noise_everywhere(&world);
     noise(&world, KL_PATH_RESTORE);

@@ -1,0 +1,297 @@
+/* kldumpctl kl: measures decode against prefill on the paths of SGLang's own helpers, and says which condition is
+ * broken. */
+#include "analysis/kl.h"
+#include "base/memory.h"
+#include "base/number.h"
+#include "ctl/command.h"
+#include "ctl/endpoint.h"
+#include "ctl/kl_paths.h"
+#include "ctl/kl_report.h"
+#include "ctl/progress.h"
+#include "ctl/prompts.h"
+#include "sglang/kl_helper.h"
+#include "sys/file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NEW_TOKENS_LEAST = 2, NEW_TOKENS_MOST = 1000000, SAMPLES_MOST = 100000, FILE_MODE = 0644, COMMA_MOST = 8 };
+#define PROMPTS_DEFAULT "32:1500-4500:1"
+enum { STAND_IN_COMMA = 16 }; /* an id that every model has */
+
+struct request {
+    bool as_json, all;
+    const char *prompts_file, *synthetic, *new_tokens, *least, *comma, *paths, *thresholds, *out;
+    uint64_t new_count, least_count;
+    int64_t comma_ids[COMMA_MOST];
+    size_t comma_count;
+    bool wanted[KL_PATHS];
+};
+
+static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
+{
+    progress_show(context, what, done, total);
+}
+
+/* ---- options ---- */
+
+static enum error_code take_number(const char *name, const char *text, uint64_t least, uint64_t most,
+                                   uint64_t *ret_number, struct error *err)
+{
+    uint64_t number = 0;
+    if (text == NULL)
+        return ERROR_NONE;
+    enum error_code code = number_parse(name, text, most, &number, err);
+    if (code == ERROR_NONE && number < least)
+        return error_set(err, ERROR_BAD_VALUE, "%s: %" PRIu64 " is too few; at least %" PRIu64, name, number, least);
+    if (code == ERROR_NONE)
+        *ret_number = number;
+    return code;
+}
+
+/* "12" or "12,13" */
+static enum error_code take_comma(struct request *request, struct error *err)
+{
+    char *copy = memory_copy(request->comma != NULL ? request->comma : ""), *rest = copy, *word;
+    enum error_code code = ERROR_NONE;
+    while (request->comma != NULL && code == ERROR_NONE && (word = strsep(&rest, ",")) != NULL) {
+        uint64_t id = 0;
+        code = number_parse("--comma", word, INT32_MAX, &id, err);
+        if (code == ERROR_NONE && request->comma_count == COMMA_MOST)
+            code = error_set(err, ERROR_BAD_VALUE, "--comma: more than %d ids", COMMA_MOST);
+        else if (code == ERROR_NONE)
+            request->comma_ids[request->comma_count++] = (int64_t)id;
+    }
+    free(copy);
+    return code;
+}
+
+/* "match,restore": members as in --json */
+static enum error_code take_paths(struct request *request, struct error *err)
+{
+    char *copy = memory_copy(request->paths != NULL ? request->paths : ""), *rest = copy, *word;
+    enum error_code code = ERROR_NONE;
+    for (int id = 0; id < KL_PATHS; id++)
+        request->wanted[id] = request->paths == NULL;
+    while (request->paths != NULL && code == ERROR_NONE && (word = strsep(&rest, ",")) != NULL) {
+        int id = 0;
+        while (id < KL_PATHS && strcmp(kl_path_member((enum kl_path_id)id), word) != 0)
+            id++;
+        if (id == KL_PATHS)
+            code = error_set(err, ERROR_BAD_VALUE,
+                             "--paths: '%.60s' is none of match, match_alone, prefill_cache_hit, decode_cache_hit, "
+                             "restore",
+                             word);
+        else
+            request->wanted[id] = true;
+    }
+    free(copy);
+    return code;
+}
+
+/* False after the usage error. */
+static bool take_options(const struct command *command, struct request *request)
+{
+    struct error err = ERROR_INIT;
+    request->new_count = KL_HELPER_NEW_TOKENS;
+    request->least_count = KL_HELPER_SAMPLES;
+    if (request->prompts_file != NULL && request->synthetic != NULL)
+        error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
+    if (err.code == ERROR_NONE)
+        take_number("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->new_count, &err);
+    if (err.code == ERROR_NONE)
+        take_number("--min-samples", request->least, 1, SAMPLES_MOST, &request->least_count, &err);
+    if (err.code == ERROR_NONE)
+        take_comma(request, &err);
+    if (err.code == ERROR_NONE)
+        take_paths(request, &err);
+    if (err.code != ERROR_NONE)
+        command_usage_error(command, "%s", err.message);
+    return err.code == ERROR_NONE;
+}
+
+/* ---- before the first request ---- */
+
+static enum error_code get_prompts(const struct request *request, struct endpoint *endpoint, struct prompts *prompts,
+                                   struct error *err)
+{
+    const char *synthetic = request->synthetic != NULL ? request->synthetic : PROMPTS_DEFAULT;
+    enum error_code code = request->prompts_file != NULL
+                               ? prompts_read(request->prompts_file, prompts, err)
+                               : prompts_make(synthetic, endpoint->server.vocabulary, prompts, err);
+    if (code == ERROR_NONE && prompts->count < request->least_count)
+        code = error_set(err, ERROR_BAD_VALUE,
+                         "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "
+                         "--min-samples %zu",
+                         prompts->count, request->least_count, prompts->count);
+    return code == ERROR_NONE ? endpoint_tokenize(endpoint, prompts, err) : code;
+}
+
+/* The ids of what a second turn adds; a server without a tokenizer gets an id of its own. */
+static enum error_code get_comma(struct request *request, struct endpoint *endpoint, bool *ret_made_up,
+                                 struct error *err)
+{
+    if (request->comma_count > 0)
+        return ERROR_NONE;
+    struct prompts one = {.count = 1, .items = memory_new(sizeof one.items[0])};
+    one.items[0].text = memory_copy(KL_HELPER_COMMA);
+    enum error_code code = endpoint_tokenize(endpoint, &one, err);
+    *ret_made_up = code == ERROR_SERVER;
+    if (*ret_made_up) {
+        request->comma_ids[request->comma_count++] = STAND_IN_COMMA;
+        code = ERROR_NONE;
+        *err = (struct error)ERROR_INIT;
+    }
+    for (size_t i = 0; code == ERROR_NONE && !*ret_made_up && i < one.items[0].length && i < COMMA_MOST; i++)
+        request->comma_ids[request->comma_count++] = one.items[0].ids[i];
+    prompts_fini(&one);
+    return code;
+}
+
+/* ---- the command ---- */
+
+static void read_paths(struct kl_report *report)
+{
+    const struct generate_server *server = &report->endpoint->server;
+    const struct kl_server facts = {.page_size = server->page_size,
+                                    .sliding_window = server->sliding_window,
+                                    .state_checkpoint_interval = server->state_checkpoint_interval,
+                                    .deterministic = server->deterministic,
+                                    .mixture_of_experts = server->moe_known && server->mixture_of_experts};
+    kl_read(report->paths, &facts, &report->reading);
+}
+
+static int print(const struct command *command, const struct request *request, const struct kl_report *report,
+                 struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct json *json = request->as_json || request->out != NULL ? kl_report_json(report) : NULL;
+    enum error_code code = ERROR_NONE;
+    if (request->out != NULL) {
+        struct buffer text;
+        buffer_init(&text);
+        json_print(json, &text);
+        buffer_text(&text, "\n");
+        code = file_replace(request->out, text.data, text.length, FILE_MODE, FILE_NO_SYNC, &err);
+        buffer_fini(&text);
+    }
+    if (request->as_json)
+        output_json(out, json);
+    else
+        kl_report_text(report, request->all, out);
+    json_free(json);
+    if (code != ERROR_NONE) {
+        error_prefix(&err, "--out");
+        return command_fail(command, &err);
+    }
+    return kl_report_is_fine(report) ? STATUS_DONE : STATUS_NO;
+}
+
+static int measure(const struct command *command, struct request *request, struct endpoint *endpoint,
+                   struct prompts *prompts, struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct progress progress = {0};
+    struct kl_paths_plan plan = {.prompts = prompts,
+                                 .new_tokens = (unsigned)request->new_count,
+                                 .temperature = kl_helper_temperature(endpoint->server.version),
+                                 .comma = request->comma_ids,
+                                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+                                 .context = &progress};
+    struct kl_report report = {.endpoint = endpoint, .plan = &plan, .thresholds_path = request->thresholds};
+    memcpy(plan.wanted, request->wanted, sizeof plan.wanted);
+    enum error_code code = ERROR_NONE;
+    if (request->thresholds != NULL)
+        code = kl_thresholds_read(request->thresholds, endpoint->server.model_path, endpoint->server.tp_size,
+                                  &report.thresholds, &err);
+    if (code == ERROR_NONE)
+        code = get_prompts(request, endpoint, prompts, &err);
+    if (code == ERROR_NONE)
+        code = get_comma(request, endpoint, &report.comma_made_up, &err);
+    plan.comma_count = request->comma_count;
+    if (code == ERROR_NONE)
+        code = kl_paths_take(endpoint, &plan, report.paths, &err);
+    progress_end(&progress);
+    if (code != ERROR_NONE)
+        return command_fail(command, &err);
+    generate_server_hash(&endpoint->server, report.settings_hash);
+    read_paths(&report);
+    int status = print(command, request, &report, out);
+    for (int id = 0; id < KL_PATHS; id++)
+        kl_path_fini(&report.paths[id]);
+    kl_reading_fini(&report.reading);
+    return status;
+}
+
+static int run(const struct command *command, struct output *out, int argc, char **argv)
+{
+    struct request request = {0};
+    struct command_operands operands;
+    struct endpoint endpoint;
+    struct prompts prompts = {0};
+    struct error err = ERROR_INIT;
+    const struct command_option options[] = {
+        {.name = "prompts", .value = &request.prompts_file},
+        {.name = "synthetic", .value = &request.synthetic},
+        {.name = "new", .value = &request.new_tokens},
+        {.name = "min-samples", .value = &request.least},
+        {.name = "paths", .value = &request.paths},
+        {.name = "thresholds", .value = &request.thresholds},
+        {.name = "comma", .value = &request.comma},
+        {.name = "out", .value = &request.out},
+        {.name = "json", .flag = &request.as_json},
+        {.name = "all", .flag = &request.all},
+        {0},
+    };
+    if (!command_parse(command, options, argc, argv, 1, &operands) || !take_options(command, &request))
+        return STATUS_USAGE;
+    if (endpoint_open(operands.count > 0 ? operands.item[0] : NULL, &endpoint, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    int status = measure(command, &request, &endpoint, &prompts, out);
+    prompts_fini(&prompts);
+    endpoint_fini(&endpoint);
+    return status;
+}
+
+const struct command command_kl = {
+    .name = "kl",
+    .usage = "kl [OPTIONS] [RUN|URL]",
+    .summary = "measure decode against prefill on five paths, and say which condition is broken",
+    .help =
+        "Examples:\n"
+        "  kldumpctl kl quiet-otter-3\n"
+        "  kldumpctl kl http://127.0.0.1:30000 --prompts prompts.jsonl --out kl.json\n"
+        "  kldumpctl kl --synthetic 64:2000-6000:7 --new 1024\n"
+        "  kldumpctl kl --thresholds thresholds.json && echo good\n"
+        "  kldumpctl kl --paths match,restore --json | jq .reading\n"
+        "\n"
+        "Two conditions stand behind a zero: every operator is batch-invariant (1), and decode and prefill compute "
+        "the\n"
+        "same function (2). The paths are those of SGLang's own helpers: match, prefill cache hit and decode cache "
+        "hit;\n"
+        "beside them match with one request at a time, and restore, prefill against prefill. Each token's logprobs\n"
+        "are compared: bit-equal, stray (two ways of taking one logprob), or beyond; k3 is the helpers' estimate.\n"
+        "The reading says which condition is broken, what decided, and what to do next. Nobody else may use the "
+        "server\n"
+        "meanwhile: its prefix cache is flushed.\n"
+        "\n"
+        "  --prompts FILE       JSON lines, each with \"input_ids\" or \"text\"\n"
+        "  --synthetic SPEC     N:LEN[-LEN]:SEED, made from a seed (default: 32:1500-4500:1)\n"
+        "  --new N              new tokens of each request (default: 512)\n"
+        "  --min-samples N      be content with N prompts (default: 32)\n"
+        "  --paths LIST         of match, match_alone, prefill_cache_hit, decode_cache_hit, restore (default: all)\n"
+        "  --thresholds FILE    means that a path must be below, measured for this model and this tp\n"
+        "  --comma IDS          ids before a second turn (default: those of a comma)\n"
+        "  --all                every request\n"
+        "  --out FILE           write the result as JSON, with every logprob\n"
+        "  --json               print that (schema kldump.kl/1)\n"
+        "\n"
+        "KLDUMP_API_KEY holds the server's key where it wants one.\n"
+        "\n"
+        "Exit status: 0 every path clean or below its threshold, 1 not, 2 usage, 85 the server failed or changed,\n"
+        "87 no such run.\n",
+    .run = run,
+};
