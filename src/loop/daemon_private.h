@@ -38,6 +38,7 @@ struct daemon {
     char told[512];      /* the status line that the service manager has */
     char *rules_problem; /* why the last reload failed; NULL: it did not. Owned */
     bool ending;
+    uint64_t cleared_ms; /* when daemon_start.c has removed empty cgroups; 0: not yet */
     struct daemon_start *starts;
     struct daemon_relay *relays;
     struct daemon_list *lists; /* in the order of their turns */

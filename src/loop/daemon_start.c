@@ -109,12 +109,22 @@ static void close_one(uv_handle_t *handle)
 
 /* ---- after the guard ---- */
 
+/* All of them at once, and not for each of many runs that end or begin together: it looks at every run's cgroup. */
+static void clear_cgroups(struct daemon *daemon)
+{
+    uint64_t now_ms = clock_now_ms();
+    if (daemon->cleared_ms != 0 && now_ms - daemon->cleared_ms < CLEAR_MS)
+        return;
+    daemon->cleared_ms = now_ms;
+    cgroup_run_clear();
+}
+
 /* The keeper has a last look when the guard is gone; then its cgroup is empty, and can be removed. */
 static void on_clear(uv_timer_t *timer)
 {
     struct daemon_start *start = timer->data;
     const struct launch_result *result = &start->result;
-    cgroup_run_clear();
+    clear_cgroups(start->daemon);
     if (++start->clears >= CLEAR_TIMES || cgroup_run_inode(result->cgroup) != result->cgroup_inode)
         close_one((uv_handle_t *)timer);
 }
@@ -446,7 +456,7 @@ static void attempt(struct daemon_start *start)
         uv_timer_start(&start->timer, on_attempt, GOING_MS, 0);
         return;
     }
-    cgroup_run_clear(); /* what runs left whose end another kldumpd saw, or nobody */
+    clear_cgroups(daemon); /* what runs left whose end another kldumpd saw, or nobody */
     if (prepare(start, &err) != ERROR_NONE) {
         control_fail(start->request, &err);
         start->request = NULL;
