@@ -422,6 +422,10 @@ enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots,
         if (!view.same || !core)
             core |= tell_core_mode(b, b->folders[b->folder_count - 1].path, diff);
         alignment.swapped = diff->swapped;
+        diff->pairing = view.self                       ? DIFF_PAIRING_ITSELF
+                        : view.mode == ALIGNMENT_PHASES ? DIFF_PAIRING_PHASES
+                        : view.mode == ALIGNMENT_RUNS   ? DIFF_PAIRING_RUNS
+                                                        : DIFF_PAIRING_WHOLE;
         if (alignment.target_count == 0)
             alignment_tell_failure(&view, diff);
         else

@@ -24,11 +24,11 @@ struct alignment {
     bool swapped; /* the decode side was given second: a and b are already exchanged */
 };
 
-/* Fills `ret_alignment`, and of `diff`: swapped, requests, proofs A1 to A3, messages M1 to M6, M8, M10, M11, M13, M14.
- * diff->usable, true before, becomes false where a side has no tensor of a module for what is to be compared (M4, M11)
- * or positions were computed in no pass (M5). Where nothing can be paired, target_count is 0 and a message says why:
- * that is no error. Fatal messages stand only where nothing can be paired; of several requests, those that have no
- * counterpart are counted in the evidence of A2.
+/* Fills `ret_alignment`, and of `diff`: swapped, pairing, requests, proofs A1 to A3, messages M1 to M6, M8, M10, M11,
+ * M13, M14. diff->usable, true before, becomes false where a side has no tensor of a module for what is to be compared
+ * (M4, M11) or positions were computed in no pass (M5). Where nothing can be paired, target_count is 0 and a message
+ * says why: that is no error. Fatal messages stand only where nothing can be paired; of several requests, those that
+ * have no counterpart are counted in the evidence of A2.
  *
  * What is paired, in this order of preference: decode rows of one side with prefill rows of the other (and, as control,
  * prefill rows with prefill rows); where there are none, decode rows with decode rows (two runs); where no side

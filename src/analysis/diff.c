@@ -41,6 +41,22 @@ const char *diff_kind_sentence(enum diff_kind kind)
 {
     return kinds[kind].sentence;
 }
+const char *diff_pairing_word(enum diff_pairing pairing)
+{
+    static const char *const words[] = {"phases", "runs", "whole", "itself"};
+    return words[pairing];
+}
+const char *diff_pairing_sentence(enum diff_pairing pairing)
+{
+    static const char *const sentences[] = {
+        NULL,
+        "decode rows with decode rows of another run: nothing is said about decode against prefill",
+        "prefill rows with prefill rows, no side decodes: nothing is said about decode against prefill",
+        "each request with itself, as nothing else here belongs together: nothing is said about decode against "
+        "prefill; name the folder of the decode run and that of its scoring prefill",
+    };
+    return sentences[pairing];
+}
 const char *diff_proof_claim(enum diff_proof_id id)
 {
     return proofs[id].claim;

@@ -130,7 +130,7 @@ struct diff_call {
 enum diff_confidence {
     DIFF_CONFIDENCE_UNPROVEN,
     DIFF_CONFIDENCE_LIKELY, /* something is not seen, but not inside the bracket */
-    DIFF_CONFIDENCE_PROVEN, /* A1 to A5, A7 and A9 hold */
+    DIFF_CONFIDENCE_PROVEN, /* A1 to A5, A7 and A9 hold; of NONE A6, too */
 };
 
 struct diff_verdict {
@@ -162,9 +162,18 @@ struct diff_options {
     void *context;
 };
 
+/* What the rows of the pairs are. All but the first say nothing about decode against prefill. */
+enum diff_pairing {
+    DIFF_PAIRING_PHASES, /* rows that decode with rows of a prefill */
+    DIFF_PAIRING_RUNS,   /* rows that decode on both sides: two runs, none of which scored the other */
+    DIFF_PAIRING_WHOLE,  /* no side decodes: two prefills */
+    DIFF_PAIRING_ITSELF, /* each request with itself: nothing else in the folder belongs together */
+};
+
 struct diff {
     char *a_path, *b_path;
     bool swapped;
+    enum diff_pairing pairing;
     bool proven; /* all fatal proofs hold: only then there is a verdict */
     bool usable; /* false: a side is no usable dump (status 4); the messages say why */
     struct diff_proof proofs[DIFF_PROOF_COUNT];
@@ -196,6 +205,8 @@ enum status diff_status(const struct diff *diff);
 
 const char *diff_kind_word(enum diff_kind kind);
 const char *diff_kind_sentence(enum diff_kind kind);
+const char *diff_pairing_word(enum diff_pairing pairing);     /* "phases", "runs", "whole", "itself" */
+const char *diff_pairing_sentence(enum diff_pairing pairing); /* NULL: as it is meant to be */
 const char *diff_proof_claim(enum diff_proof_id id);
 const char *diff_proof_contrary(enum diff_proof_id id); /* what is true where it fails */
 bool diff_proof_fatal(enum diff_proof_id id);

@@ -178,6 +178,8 @@ static void prove_complete(const struct scan *scan)
     const char *reason = NULL, *trouble = NULL;
     audit_side(scan, scan->a, &scan->observations->a, &passes, &broken, &missing, &reason);
     audit_side(scan, scan->b, &scan->observations->b, &passes, &broken, &missing, &reason);
+    if (missing > 0 && diff->proven && diff->verdict.kind == DIFF_KIND_NONE)
+        diff->usable = false; /* "equal" is not said over files that are missing, as over those that are damaged */
     for (size_t i = 0; i < scan->compared; i++) {
         const struct compare_trouble *found = &compare_found(scan->compare, i)->trouble;
         unreadable += found->files;

@@ -38,6 +38,21 @@ const char *report_headline(const struct diff *diff)
     }
 }
 
+const char *report_summary(const struct diff *diff)
+{
+    switch ((int)diff_status(diff)) {
+    case STATUS_UNPROVEN:
+        return "the rows of both sides are not proven to belong together, so no operator is named";
+    case STATUS_INCOMPLETE:
+        return diff->proven ? "what could be compared is equal, but files are missing or cannot be read"
+                            : "a side is no usable dump, so no operator is named";
+    case STATUS_REFUSED_FILE:
+        return "a file on the needed path was refused, so no operator is named";
+    default:
+        return NULL;
+    }
+}
+
 bool report_wants_recipe(const struct diff *diff)
 {
     bool wants = false;

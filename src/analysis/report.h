@@ -24,6 +24,9 @@ char *report_proof_text(const struct diff *diff, enum diff_proof_id id);
 /* True where a verdict may be shown. */
 bool report_has_verdict(const struct diff *diff);
 
+/* Why there is no verdict, in a sentence without its ends; NULL where there is one. */
+const char *report_summary(const struct diff *diff);
+
 /* Why there is none, or what the whole says, in a few words: "DIFFERENT", "EQUAL", "NOT PROVEN", "UNUSABLE",
  * "REFUSED". */
 const char *report_headline(const struct diff *diff);

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_BYTES = 1600 }; /* a line of a verdict; names are cut by report_short */
+enum {
+    TEXT_BYTES = 1600, /* a line of a verdict; names are cut by report_short */
+    SEEN_MOST = 20,    /* of one message */
+};
 
 void report_html_text(struct buffer *out, const char *text)
 {
@@ -88,18 +91,36 @@ static void add_lines(const struct diff *diff, struct buffer *out)
     buffer_text(out, "</dl>\n");
 }
 
+static void add_message(const struct diff *diff, enum diff_message_id id, struct buffer *out)
+{
+    size_t count = 0;
+    buffer_format(out,
+                  "<div class=\"message %s\"><h3><span class=\"tag\">%s</span> %s</h3>\n<dl class=\"lines\">"
+                  "<dt>Seen</dt>",
+                  diff_message_fatal(id) ? "warn" : "note", diff_message_name(id), diff_message_cause(id));
+    for (size_t i = 0; i < diff->message_count; i++) {
+        if (diff->messages[i].id != id || count++ >= SEEN_MOST)
+            continue;
+        buffer_text(out, "<dd>");
+        report_html_text(out, diff->messages[i].evidence != NULL ? diff->messages[i].evidence : "");
+        buffer_text(out, "</dd>");
+    }
+    if (count > SEEN_MOST)
+        buffer_format(out, "<dd>%zu more: <code>--json</code> has all</dd>", count - SEEN_MOST);
+    buffer_text(out, "<dt>Do</dt><dd>");
+    report_html_text(out, diff_message_remedy(id));
+    buffer_text(out, "</dd></dl></div>\n");
+}
+
+/* Each message once, with what was seen of it. */
 static void add_messages(const struct diff *diff, struct buffer *out)
 {
+    bool told[DIFF_MESSAGE_COUNT] = {false};
     for (size_t i = 0; i < diff->message_count; i++) {
-        const struct diff_message *m = &diff->messages[i];
-        buffer_format(out,
-                      "<div class=\"message %s\"><h3><span class=\"tag\">%s</span> %s</h3>\n<dl class=\"lines\">"
-                      "<dt>Seen</dt><dd>",
-                      diff_message_fatal(m->id) ? "warn" : "note", diff_message_name(m->id), diff_message_cause(m->id));
-        report_html_text(out, m->evidence != NULL ? m->evidence : "");
-        buffer_text(out, "</dd><dt>Do</dt><dd>");
-        report_html_text(out, diff_message_remedy(m->id));
-        buffer_text(out, "</dd></dl></div>\n");
+        enum diff_message_id id = diff->messages[i].id;
+        if (!told[id])
+            add_message(diff, id, out);
+        told[id] = true;
     }
 }
 
@@ -115,20 +136,6 @@ static void add_recipe(const struct diff *diff, struct buffer *out)
         buffer_format(out, "</code><span class=\"sub\">%s</span></li>\n", step->remark);
     }
     buffer_text(out, "</ol></section>\n");
-}
-
-static const char *summary_of(const struct diff *diff)
-{
-    switch ((int)diff_status(diff)) {
-    case STATUS_UNPROVEN:
-        return "The rows of both sides are not proven to belong together, so no operator is named.";
-    case STATUS_INCOMPLETE:
-        return "A side is no usable dump, so nothing was compared.";
-    case STATUS_REFUSED_FILE:
-        return "A file on the needed path was refused, so no operator is named.";
-    default:
-        return NULL;
-    }
 }
 
 static void add_verdict(const struct diff *diff, struct buffer *out)
@@ -148,8 +155,10 @@ static void add_verdict(const struct diff *diff, struct buffer *out)
     buffer_text(out, "</code></span></p>\n");
     if (diff->swapped)
         buffer_text(out, "<p class=\"hint\">The sides were given the other way round.</p>\n");
-    if (summary_of(diff) != NULL)
-        buffer_format(out, "<p>%s</p>\n", summary_of(diff));
+    if (report_has_verdict(diff) && diff_pairing_sentence(diff->pairing) != NULL)
+        buffer_format(out, "<p class=\"hint\">Compared: %s.</p>\n", diff_pairing_sentence(diff->pairing));
+    if (report_summary(diff) != NULL)
+        buffer_format(out, "<p>No verdict: %s.</p>\n", report_summary(diff));
     else
         add_lines(diff, out);
     buffer_text(out, "</header>\n");

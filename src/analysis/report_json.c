@@ -308,6 +308,7 @@ void report_json(const struct diff *diff, struct buffer *out)
     json_set_string(root, "dec", diff->a_path);
     json_set_string(root, "pre", diff->b_path);
     json_set_bool(root, "swapped", diff->swapped);
+    json_set_string(root, "pairing", diff_pairing_word(diff->pairing));
     set_alignment(root, diff);
     set_verdict(root, diff);
     set_evidence(root, diff);

@@ -271,6 +271,9 @@ void verdict_rate(const struct scan *scan)
                                                 DIFF_PROOF_A5, DIFF_PROOF_A7, DIFF_PROOF_A9};
     bool blind = verdict->blind != NULL && verdict->blind[0] != NULL;
     verdict->confidence = DIFF_CONFIDENCE_PROVEN;
+    /* Equal values of other types, or of other modules, are no proof that nothing differs. */
+    if (verdict->kind == DIFF_KIND_NONE && scan->diff->proofs[DIFF_PROOF_A6].state != DIFF_PROOF_HOLDS)
+        verdict->confidence = DIFF_CONFIDENCE_LIKELY;
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (scan->diff->proofs[needed[i]].state != DIFF_PROOF_HOLDS)
             verdict->confidence = DIFF_CONFIDENCE_LIKELY;

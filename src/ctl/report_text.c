@@ -16,6 +16,7 @@ enum {
     BRACKET_AROUND = 2, /* tensors before the bracket and behind it */
     CULPRITS_SHOWN = 12,
     BLIND_SHOWN = 6,
+    SEEN_SHOWN = 3,  /* of one message */
     NAME_LEAST = 22, /* columns; others go first */
     NAME_BYTES = 300,
 };
@@ -63,7 +64,7 @@ static void print_lines(const struct page *page)
 static void print_refusal(const struct page *page)
 {
     const struct diff *diff = page->diff;
-    paragraph_free(page, "alignment", OUTPUT_RED, memory_format("%s: no operator is named", report_headline(diff)));
+    paragraph_free(page, "alignment", OUTPUT_RED, memory_format("%s: %s", report_headline(diff), report_summary(diff)));
 }
 
 static void print_refused(const struct page *page)
@@ -72,16 +73,30 @@ static void print_refused(const struct page *page)
         paragraph(page, file == page->diff->refused ? "refused" : "", OUTPUT_PLAIN, *file);
 }
 
-static void print_messages(const struct page *page, bool fatal)
+static void print_message(const struct page *page, enum diff_message_id id)
 {
+    size_t count = 0, most = page->all ? SIZE_MAX : SEEN_SHOWN;
+    gap(page);
+    paragraph(page, diff_message_name(id), diff_message_fatal(id) ? OUTPUT_RED : OUTPUT_YELLOW, diff_message_cause(id));
     for (size_t i = 0; i < page->diff->message_count; i++) {
         const struct diff_message *m = &page->diff->messages[i];
-        if (diff_message_fatal(m->id) != fatal)
-            continue;
-        gap(page);
-        paragraph(page, diff_message_name(m->id), fatal ? OUTPUT_RED : OUTPUT_YELLOW, diff_message_cause(m->id));
-        paragraph(page, "  seen", OUTPUT_PLAIN, m->evidence != NULL ? m->evidence : "-");
-        paragraph(page, "  do", OUTPUT_PLAIN, diff_message_remedy(m->id));
+        if (m->id == id && count++ < most)
+            paragraph(page, count == 1 ? "  seen" : "", OUTPUT_PLAIN, m->evidence != NULL ? m->evidence : "-");
+    }
+    if (count > most)
+        output_pair(page->out, LABEL_WIDTH, "", OUTPUT_DIM, "... %zu more: --all", count - most);
+    paragraph(page, "  do", OUTPUT_PLAIN, diff_message_remedy(id));
+}
+
+/* Each message once, with all that was seen of it: files can be missing in every pass. */
+static void print_messages(const struct page *page, bool fatal)
+{
+    bool told[DIFF_MESSAGE_COUNT] = {false};
+    for (size_t i = 0; i < page->diff->message_count; i++) {
+        enum diff_message_id id = page->diff->messages[i].id;
+        if (diff_message_fatal(id) == fatal && !told[id])
+            print_message(page, id);
+        told[id] = true;
     }
 }
 
@@ -287,6 +302,8 @@ static void print_sides(const struct page *page)
                    memory_format("DEC %s, PRE %s%s", diff->a_path != NULL ? diff->a_path : "-",
                                  diff->b_path != NULL ? diff->b_path : "-",
                                  diff->swapped ? " (given the other way round)" : ""));
+    if (report_has_verdict(diff) && diff_pairing_sentence(diff->pairing) != NULL)
+        paragraph(page, "only", OUTPUT_YELLOW, diff_pairing_sentence(diff->pairing));
 }
 
 void report_text(const struct diff *diff, size_t columns, bool all, struct output *out)

@@ -63,7 +63,7 @@ class Diff(Base):
             if "step=0___" in name:
                 os.link(os.path.join(pre, name), os.path.join(one, name))
         out, _ = self.ctl("diff", dec, one, status=3)
-        self.assertTrue(out.startswith("alignment    NOT PROVEN: no operator is named"), out)
+        self.assertTrue(out.startswith("alignment    NOT PROVEN: the rows of both sides are not"), out)
         self.assertIn("\nM2 ", out)
         self.assertNotIn("mlp", out)
         answer = json.loads(self.ctl("diff", dec, one, "--json", status=3)[0])
@@ -90,6 +90,32 @@ class Diff(Base):
             os.link(os.path.join(pre, name), os.path.join(both, other))
         out, _ = self.ctl("diff", both, status=1)
         self.assertIn(MODULE, out.splitlines()[0])
+
+    def test_what_was_compared_is_said(self):
+        """That a dump equals itself proves nothing about decode against prefill."""
+        dec, pre = self.sides("clean")
+        for arguments, word, part in (((dec,), "itself", "each request with itself"), ((dec, dec), "itself", "each request with itself"),
+                                      ((dec, pre), "phases", None)):
+            out, _ = self.ctl("diff", *arguments, status=0)
+            answer = json.loads(self.ctl("diff", *arguments, "--json", status=0)[0])
+            self.assertEqual(answer["pairing"], word)
+            self.assertEqual(re.search(r"^only         (.{24})", out, re.M) and re.search(r"^only         (.{24})", out, re.M).group(1), part)
+
+    def test_each_message_stands_once(self):
+        """Files can be missing in every pass."""
+        dec, pre = self.sides("clean")
+        holes = os.path.join(self.runtime, "holes")
+        os.mkdir(holes)
+        for name in os.listdir(dec):
+            if "layers.1.mlp.inputs.0" not in name:
+                os.link(os.path.join(dec, name), os.path.join(holes, name))
+        out, _ = self.ctl("diff", holes, pre, status=4)
+        self.assertTrue(out.startswith("alignment    UNUSABLE: what could be compared is equal, but files are missing"), out)
+        self.assertEqual((out.count("\nM5 "), out.count("\n  do ")), (1, 1))
+        more = int(re.search(r"^ +\.\.\. (\d+) more: --all$", out, re.M).group(1))
+        every, _ = self.ctl("diff", holes, pre, "--all", status=4)
+        answer = json.loads(self.ctl("diff", holes, pre, "--json", status=4)[0])
+        self.assertEqual((every.count(": dump_index"), len(answer["alignment"]["messages"])), (more + 3, more + 3))
 
     def test_the_other_way_round(self):
         dec, pre = self.sides("product")

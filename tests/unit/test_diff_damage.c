@@ -1,4 +1,5 @@
 /* diff_run on folders from which something is missing, or in which something is damaged or has another structure. */
+#include "analysis/report.h"
 #include "diff_case.h"
 
 #include "dump_files.h"
@@ -205,6 +206,21 @@ static void holes(void **state)
     diff_case_remove(&folders);
 }
 
+/* "Equal" is not said over missing files, as it is not over damaged ones. */
+static void equal_but_for_holes(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    struct diff_case_folders folders = diff_case_write(&world);
+    assert_int_equal(scenario_remove(folders.dec, "step=1___", "layers.1.post_attention_layernorm", NULL), 4);
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+    assert_int_equal(diff_status(&diff), STATUS_INCOMPLETE);
+    assert_true(diff.proven);
+    assert_non_null(strstr(report_summary(&diff), "what could be compared is equal, but files are missing"));
+    diff_fini(&diff);
+    diff_case_remove(&folders);
+}
+
 /* M7: the same bytes in three layers; M9: no output of a layer. */
 static void stale_and_filtered(void **state)
 {
@@ -368,13 +384,29 @@ static void head_by_head(void **state)
     diff_case_remove(&folders);
 }
 
+/* The dump_index behind the last one: one further would say that files are missing. */
+static long next_index(const char *folder)
+{
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    long next = 0;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        const char *at = strstr(entry->d_name, "dump_index=");
+        long index = at != NULL ? strtol(at + strlen("dump_index="), NULL, 10) : 0;
+        next = index >= next ? index + 1 : next;
+    }
+    closedir(directory);
+    return next;
+}
+
 /* Behind the last file of the last pass of a folder. */
 static void add_tensor(const char *folder, long step, const struct torch_file_value *tensor)
 {
     static const char slot[] = "non_intrusive__model.quantiser.output";
-    char *name = dump_files_name((uint64_t)step, 0, 99999, slot, -1);
+    long index = next_index(folder);
+    char *name = dump_files_name((uint64_t)step, 0, (uint64_t)index, slot, -1);
     struct torch_file_meta meta = {
-        .step = step, .dump_index = 99999, .name = slot, .layer_id = -1, .world_size = 1, .tokenizer_path = "model"};
+        .step = step, .dump_index = index, .name = slot, .layer_id = -1, .world_size = 1, .tokenizer_path = "model"};
     struct text text;
     text_init(&text);
     torch_file_build(tensor, &meta, "x", NULL, &text);
@@ -473,7 +505,7 @@ static void expanded(void **state)
     struct diff_case world = plain();
     world.requests = 2;
     struct diff_case_folders folders = diff_case_write(&world);
-    char *name = dump_files_name(4, 0, 99999, "non_intrusive__model.quantiser.output", -1);
+    char *name = dump_files_name(4, 0, (uint64_t)next_index(folders.dec), "non_intrusive__model.quantiser.output", -1);
     static const char head[] =
         "\200\2}q\0(X\5\0\0\0valueq\1ctorch._utils\n_rebuild_tensor_v2\nq\2((X\7\0\0\0storageq\3"
         "ctorch\nFloatStorage\nq\4X\1\0\0\0000q\5X\3\0\0\0cpuq\6K\1tq\7QK\0\212\5\0\0\0\0\1\205q\10K\0"
@@ -498,11 +530,20 @@ static void expanded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(damaged),       cmocka_unit_test(core_files),    cmocka_unit_test(half_an_input),
-        cmocka_unit_test(refused),       cmocka_unit_test(holes),         cmocka_unit_test(stale_and_filtered),
-        cmocka_unit_test(other_modules), cmocka_unit_test(other_outputs), cmocka_unit_test(stages),
-        cmocka_unit_test(batch_wide),    cmocka_unit_test(views),         cmocka_unit_test(other_types),
-        cmocka_unit_test(expanded),      cmocka_unit_test(head_by_head)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(damaged),
+                                       cmocka_unit_test(core_files),
+                                       cmocka_unit_test(half_an_input),
+                                       cmocka_unit_test(refused),
+                                       cmocka_unit_test(holes),
+                                       cmocka_unit_test(equal_but_for_holes),
+                                       cmocka_unit_test(stale_and_filtered),
+                                       cmocka_unit_test(other_modules),
+                                       cmocka_unit_test(other_outputs),
+                                       cmocka_unit_test(stages),
+                                       cmocka_unit_test(batch_wide),
+                                       cmocka_unit_test(views),
+                                       cmocka_unit_test(other_types),
+                                       cmocka_unit_test(expanded),
+                                       cmocka_unit_test(head_by_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
