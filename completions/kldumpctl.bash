@@ -42,7 +42,7 @@ _kldumpctl() {
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return
         ;;
-    --config | --textfile | --html)
+    --config | --textfile | --html | --kl)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return
         ;;
@@ -60,6 +60,7 @@ _kldumpctl() {
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_commands)" -- "$word") ;;
     check | diff) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+    state-diff) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -f -- "$word") ;;
     show) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     dump | pause | stop | wait) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
     status | logs | events) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -- "$word") ;;

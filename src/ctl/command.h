@@ -62,6 +62,7 @@ bool command_parse(const struct command *command, const struct command_option *o
 extern const struct command command_check;
 extern const struct command command_show;
 extern const struct command command_diff;
+extern const struct command command_state_diff;
 extern const struct command command_doctor;
 extern const struct command command_kl;
 extern const struct command command_help;

@@ -82,5 +82,8 @@ enum error_code find_events(struct find *find, uint64_t after, uint64_t wait_ms,
 enum error_code find_logs(struct find *find, uint64_t offset, uint64_t wait_ms, struct buffer *text, uint64_t *ret_next,
                           bool *ret_ended, struct error *err);
 
+/* All of the server's output that is kept, appended to *text. Errors as find_logs; *text is as before then. */
+enum error_code find_whole_log(struct find *find, struct buffer *text, struct error *err);
+
 /* The last `lines` lines of the server's output, appended to *text; nothing where there is none. */
 void find_last_lines(struct find *find, size_t lines, struct buffer *text);

@@ -109,29 +109,45 @@ enum error_code find_logs(struct find *find, uint64_t offset, uint64_t wait_ms, 
     return code;
 }
 
-void find_last_lines(struct find *find, size_t lines, struct buffer *text)
+/* All of the output, appended to *all, of which `keep` bytes at the end stay. */
+static enum error_code read_all(struct find *find, size_t keep, struct buffer *all, struct error *err)
 {
-    struct buffer all;
     uint64_t offset = 0, next = 0;
     bool ended = false;
-    buffer_init(&all);
     for (;;) {
-        enum error_code code = find_logs(find, offset, 0, &all, &next, &ended, NULL);
+        enum error_code code = find_logs(find, offset, 0, all, &next, &ended, err);
         if (code == ERROR_UNREACHABLE && !find->relayed && find_again(find, END_PATIENCE_MS, NULL) == ERROR_NONE) {
             /* the guard has ended in this moment: what it kept lies in the folder */
-            buffer_clear(&all);
+            buffer_clear(all);
             offset = next = 0;
             continue;
         }
         if (code != ERROR_NONE || next <= offset)
-            break;
+            return code;
         offset = next;
-        /* only the end is wanted */
-        if (all.length > LOG_MAX / 64)
-            buffer_consume(&all, all.length - LOG_MAX / 64);
+        if (all->length > keep)
+            buffer_consume(all, all->length - keep);
         if (find->client == NULL)
-            break;
+            return ERROR_NONE;
     }
+}
+
+enum error_code find_whole_log(struct find *find, struct buffer *text, struct error *err)
+{
+    struct buffer all;
+    buffer_init(&all);
+    enum error_code code = read_all(find, SIZE_MAX, &all, err);
+    if (code == ERROR_NONE)
+        buffer_append(text, all.data, all.length);
+    buffer_fini(&all);
+    return code;
+}
+
+void find_last_lines(struct find *find, size_t lines, struct buffer *text)
+{
+    struct buffer all;
+    buffer_init(&all);
+    read_all(find, LOG_MAX / 64, &all, NULL);
     while (all.length > 0 && all.data[all.length - 1] == '\n')
         all.data[--all.length] = '\0';
     size_t at = all.length;

@@ -18,6 +18,7 @@ libctl_a_SOURCES = \
     src/ctl/command_run.c \
     src/ctl/command_show.c \
     src/ctl/command_start.c \
+    src/ctl/command_state_diff.c \
     src/ctl/command_status.c \
     src/ctl/command_stop.c \
     src/ctl/command_wait.c \
@@ -53,6 +54,7 @@ libctl_a_SOURCES = \
     src/ctl/progress.c src/ctl/progress.h \
     src/ctl/report_text.c src/ctl/report_text.h \
     src/ctl/report_text_strip.c \
+    src/ctl/result_file.c src/ctl/result_file.h \
     src/ctl/runs_table.c src/ctl/runs_table.h \
     src/ctl/screen.c src/ctl/screen.h \
     src/ctl/prompts.c src/ctl/prompts.h \

@@ -24,6 +24,7 @@ static void read_all(void)
     knobs.crash_ms = from_environment("KLDUMP_STANDIN_CRASH_MS", 300);
     knobs.coredump_ms = from_environment("KLDUMP_STANDIN_COREDUMP_MS", 600);
     knobs.seed = from_environment("KLDUMP_STANDIN_SEED", 1);
+    knobs.state_probe = from_environment("KLDUMP_STANDIN_STATE_PROBE", 0);
 }
 
 const struct knobs *knobs_get(void)

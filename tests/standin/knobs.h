@@ -1,5 +1,5 @@
-/* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS, which shorten what takes minutes in the real server; and
- * the seed of the weights. */
+/* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS, which shorten what takes minutes in the real server; the
+ * seed of the weights, and a probe. */
 #ifndef KLDUMP_STANDIN_KNOBS_H
 #define KLDUMP_STANDIN_KNOBS_H
 
@@ -11,6 +11,7 @@ struct knobs {
     long crash_ms; /* KLDUMP_STANDIN_CRASH_MS, 300: pause for crash diagnostics; 5 s in truth */
     long coredump_ms; /* KLDUMP_STANDIN_COREDUMP_MS, 600: wait for GPU dumps while a scheduler lives; 60 s in truth */
     long seed;        /* KLDUMP_STANDIN_SEED, 1: of the weights */
+    long state_probe; /* KLDUMP_STANDIN_STATE_PROBE, 0: 1 prints what state_probe.h says */
 };
 
 /* Read once from the environment. */

@@ -27,6 +27,7 @@ kldump_standin_SOURCES = \
     tests/standin/scheduler.c tests/standin/scheduler.h \
     tests/standin/server.c tests/standin/server.h \
     tests/standin/server_info.c tests/standin/server_info.h \
+    tests/standin/state_probe.c tests/standin/state_probe.h \
     tests/standin/text.c tests/standin/text.h \
     tests/standin/title.c tests/standin/title.h \
     tests/standin/tls.c tests/standin/tls.h \

@@ -13,6 +13,7 @@
 #include "log.h"
 #include "ranks.h"
 #include "request.h"
+#include "state_probe.h"
 #include "text.h"
 #include "version.h"
 
@@ -365,6 +366,8 @@ static size_t pick_waiting(struct batch *batch)
         batch->spans[batch->count++] = span;
     }
     request_take_slots(batch->requests, batch->count);
+    for (size_t i = 0; i < batch->count; i++)
+        state_probe_print(model, batch->requests[i]);
     return cached;
 }
 

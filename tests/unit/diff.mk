@@ -68,3 +68,10 @@ TESTS += tests/unit/test_kl
 tests_unit_test_kl_SOURCES = tests/unit/test_kl.c
 tests_unit_test_kl_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kl_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
+
+# kldumpctl state-diff: the lines of the probe and their slots
+check_PROGRAMS += tests/unit/test_state_diff
+TESTS += tests/unit/test_state_diff
+tests_unit_test_state_diff_SOURCES = tests/unit/test_state_diff.c
+tests_unit_test_state_diff_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_state_diff_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS)

@@ -1,0 +1,45 @@
+#include "ctl/result_file.h"
+
+#include "base/text.h"
+#include "sys/file.h"
+
+#include <sys/stat.h>
+
+enum { RESULT_MAX = 1024 * 1024 * 1024 };
+
+bool result_file_is(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+enum error_code result_file_read(const char *path, const char *schema, struct json **ret_json, struct error *err)
+{
+    static const struct json_limits limits = {RESULT_MAX, JSON_DEPTH, JSON_ANY_VALUES};
+    struct buffer text;
+    struct json *json = NULL;
+    const char *found = "";
+    buffer_init(&text);
+    enum error_code code = file_read(path, RESULT_MAX, &text, err);
+    if (code == ERROR_NONE) {
+        code = json_parse(text.data, text.length, limits, &json, err);
+        if (code != ERROR_NONE)
+            error_prefix(err, "'%s' is no result of kldump", path);
+    }
+    buffer_fini(&text);
+    if (code == ERROR_NONE && json_type(json) == JSON_OBJECT)
+        json_optional_string(json, "schema", "", &found, NULL);
+    if (code == ERROR_NONE && !text_starts(found, schema))
+        code = error_set(err, ERROR_USAGE, "'%s' has the schema '%.60s'; expected one that begins with '%s'", path,
+                         found, schema);
+    if (code == ERROR_FORMAT) {
+        code = ERROR_USAGE;
+        if (err != NULL)
+            err->code = code;
+    }
+    if (code == ERROR_NONE)
+        *ret_json = json;
+    else
+        json_free(json);
+    return code;
+}
