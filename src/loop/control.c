@@ -16,6 +16,8 @@
  * What one user's clients hold together is counted (control_account.c); the one with which it becomes too much is told
  * so and closed, or its request refused.
  *
+ * They come faster than we take them: CONTROL_BURST in one turn of the loop, so that those who are there are served.
+ *
  * A client that does not read: libuv queues; beyond CONTROL_QUEUE_MAX it is closed. control_send may be called by a
  * handler's caller, so nothing is freed and nobody is called there: both wait for the close callback.
  *
@@ -366,11 +368,8 @@ static struct control_connection *make_connection(struct control_server *server)
     return connection;
 }
 
-static void on_connection(uv_stream_t *listener, int status)
+static void take_connection(struct control_server *server, uv_stream_t *listener)
 {
-    struct control_server *server = listener->data;
-    if (server->closing || status < 0)
-        return;
     struct control_connection *connection = make_connection(server);
     struct error problem = ERROR_INIT;
     if (uv_accept(listener, (uv_stream_t *)&connection->pipe) != 0 ||
@@ -388,6 +387,29 @@ static void on_connection(uv_stream_t *listener, int status)
     connection->admitted = true;
     connection->peer->account->connections++;
     uv_timer_start(&connection->timer, on_timer, HELLO_MS, 0);
+}
+
+static void on_next_turn(uv_timer_t *timer)
+{
+    struct control_server *server = timer->data;
+    bool held = server->held;
+    server->burst = 0;
+    server->held = false;
+    if (held && !server->closing)
+        take_connection(server, (uv_stream_t *)server->listener);
+}
+
+/* libuv goes on as long as somebody knocks, which can be for ever; it stops when one is not taken at once. */
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct control_server *server = listener->data;
+    if (server->closing || status < 0)
+        return;
+    if (server->burst == 0)
+        uv_timer_start(&server->next_turn, on_next_turn, 0, 0);
+    server->held = server->burst++ == CONTROL_BURST;
+    if (!server->held)
+        take_connection(server, listener);
 }
 
 /* -- the server -- */
@@ -411,6 +433,7 @@ static int open_listener(struct control_server *server, uv_loop_t *loop, int des
     }
     if (server->listener != NULL)
         close_listener(server);
+    server->held = false;
     server->listener = listener;
     return 0;
 }
@@ -440,13 +463,15 @@ enum error_code control_listen(uv_loop_t *loop, const struct control_options *op
     server->device = device;
     server->inode = inode;
     uv_timer_init(loop, &server->drain);
-    server->drain.data = server;
-    server->handles = 1;
+    uv_timer_init(loop, &server->next_turn);
+    server->drain.data = server->next_turn.data = server;
+    server->handles = 2;
     int failure = open_listener(server, loop, descriptor);
     if (failure != 0) {
         if (bound)
             control_unbind(options->path, device, inode);
         server->closing = true;
+        uv_close((uv_handle_t *)&server->next_turn, on_server_handle_closed);
         uv_close((uv_handle_t *)&server->drain, on_server_handle_closed);
         return error_set_errno(err, ERROR_SYSTEM, -failure, "cannot listen on %s", options->path);
     }
@@ -501,6 +526,7 @@ void control_close(struct control_server *server, uint64_t drain_ms, void (*clos
     if (server->bound)
         control_unbind(server->options.path, server->device, server->inode);
     close_listener(server);
+    uv_close((uv_handle_t *)&server->next_turn, on_server_handle_closed);
     bool queued = false;
     for (struct control_connection *c = server->first; c != NULL; c = c->next) {
         control_end(c);

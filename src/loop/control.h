@@ -28,6 +28,7 @@ enum {
     CONTROL_PER_UID = 256,                 /* connections of one user; root's are counted in the total alone */
     CONTROL_USER_BYTES = 24 * 1024 * 1024, /* memory that they hold together; root's may hold more */
     CONTROL_TOTAL = 1024,
+    CONTROL_BURST = 32,       /* connections that are taken in one turn of the loop */
     CONTROL_RESERVED = 16,    /* of these, for root: other users cannot keep it out */
     CONTROL_REFUSED = 64,     /* that are being told why not, beside the total; beyond: closed without a word */
     CONTROL_GROUPS = 4096,    /* supplementary groups of one user */

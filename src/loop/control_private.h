@@ -29,8 +29,10 @@ struct control_peer {
 
 struct control_server {
     uv_pipe_t *listener; /* a heap block of its own: control_look replaces it */
-    uv_timer_t drain;
-    unsigned handles; /* the two above, old listeners and one for each connection that is not freed yet */
+    uv_timer_t drain, next_turn;
+    unsigned burst;   /* connections that came in this turn of the loop */
+    bool held;        /* one more, which the listener keeps until the next */
+    unsigned handles; /* the three above, old listeners and one for each connection that is not freed yet */
     bool closing;
     struct control_options options; /* texts owned */
     bool bound;                     /* by us, not by the service manager */

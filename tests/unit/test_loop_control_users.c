@@ -294,6 +294,29 @@ static char *long_wait(size_t length)
 enum { MIB = 1024 * 1024, USER_MIB = CONTROL_USER_BYTES / MIB };
 
 /* Begun lines of one user take so much memory and no more; nobody else is concerned. */
+/* However many knock, each turn of the loop ends; and all are taken in the end. */
+static void test_a_turn_takes_so_many_connections(void **state)
+{
+    struct fixture *f = *state;
+    struct client clients[100];
+    for (size_t i = 0; i < 100; i++)
+        clients[i] = client_as(f, 0);
+    uv_run(&f->loop, UV_RUN_NOWAIT);
+    size_t count = control_connections(f->server);
+    assert_int_equal(count, CONTROL_BURST);
+    for (int turns = 0; count < 100 && turns < 20; turns++) {
+        size_t before = count;
+        uv_run(&f->loop, UV_RUN_NOWAIT);
+        count = control_connections(f->server);
+        assert_true(count - before <= CONTROL_BURST + 1);
+    }
+    assert_int_equal(count, 100);
+    for (size_t i = 0; i < 100; i++) {
+        close(clients[i].descriptor);
+        buffer_fini(&clients[i].input);
+    }
+}
+
 static void test_begun_lines_of_one_user_are_limited(void **state)
 {
     struct fixture *f = *state;
@@ -479,6 +502,7 @@ int main(void)
         R(test_by_is_taken_from_root_and_the_owner_alone),
         R(test_one_user_is_capped_and_users_together_leave_room_for_root),
         R(test_refused_ones_are_no_burden),
+        R(test_a_turn_takes_so_many_connections),
         R(test_begun_lines_of_one_user_are_limited),
         R(test_requests_of_one_user_are_limited),
         R(test_unread_answers_of_one_user_are_limited),
