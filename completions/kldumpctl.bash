@@ -42,7 +42,7 @@ _kldumpctl() {
         mapfile -t COMPREPLY < <(compgen -d -- "$word")
         return
         ;;
-    --config | --textfile | --html | --kl)
+    --config | --textfile | --html | --kl | --prompts | --thresholds | --out)
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
         return
         ;;
@@ -62,7 +62,7 @@ _kldumpctl() {
     check | diff) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
     state-diff) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -f -- "$word") ;;
     show) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
-    dump | pause | stop | wait) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
+    dump | pause | stop | wait | capture | kl) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
     status | logs | events) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -- "$word") ;;
     esac
 }

@@ -59,6 +59,7 @@ struct command_operands {
 bool command_parse(const struct command *command, const struct command_option *options, int argc, char **argv, int max,
                    struct command_operands *ret_operands);
 
+extern const struct command command_capture;
 extern const struct command command_check;
 extern const struct command command_show;
 extern const struct command command_diff;

@@ -7,10 +7,9 @@
  * stands in the record); we are killed (the dump is held by our connection, the guard pauses). */
 #include "base/duration.h"
 #include "base/number.h"
-#include "base/size.h"
 #include "base/text.h"
 #include "ctl/command.h"
-#include "core/space.h"
+#include "ctl/dump_session.h"
 #include "ctl/find.h"
 #include "ctl/interrupt.h"
 #include "ctl/seal.h"
@@ -22,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAIT_IDLE_MS = 60000, ENABLE_MS = 600000, END_PATIENCE_MS = 15000, EVENT_MS = 500 };
+enum { EVENT_MS = 500 };
 
 struct dump {
     const struct command *command;
@@ -41,16 +40,13 @@ static bool has_limit(const struct dump *dump)
 
 static enum error_code begin(struct dump *dump, struct json **ret_answer, struct error *err)
 {
-    struct json *parameters = json_object();
-    json_set_string(parameters, "experiment", dump->experiment);
-    json_set_bool(parameters, "hold", dump->client != NULL || has_limit(dump));
-    json_set_bool(parameters, "force", dump->force);
-    json_set_u64(parameters, "wait_idle_ms", dump->wait_idle_ms);
-    if (dump->for_ms > 0)
-        json_set_u64(parameters, "for_ms", dump->for_ms);
-    if (dump->passes > 0)
-        json_set_u64(parameters, "passes", dump->passes);
-    return find_call(&dump->find, "dump", parameters, (int64_t)dump->wait_idle_ms + ENABLE_MS, ret_answer, err);
+    const struct dump_session session = {.experiment = dump->experiment,
+                                         .hold = dump->client != NULL || has_limit(dump),
+                                         .force = dump->force,
+                                         .wait_idle_ms = dump->wait_idle_ms,
+                                         .for_ms = dump->for_ms,
+                                         .passes = dump->passes};
+    return dump_session_begin(&dump->find, &session, ret_answer, err);
 }
 
 static void make_environment(struct dump *dump, struct list *environment)
@@ -64,74 +60,19 @@ static void make_environment(struct dump *dump, struct list *environment)
     json_free(run);
 }
 
-/* ---- the end of a dump ---- */
-
-static const struct json *seal_of(const struct json *run, const char *experiment)
-{
-    const struct json *found = NULL;
-    for (const struct json *s = json_first(json_member(run, "seals")); s != NULL; s = json_next(s))
-        if (strcmp(show_member(s, "experiment"), experiment) == 0)
-            found = s;
-    return found;
-}
-
-/* Prints it; a dump that somebody else has ended before its time is not what was asked for, however complete. */
-static int print_seal(struct dump *dump, struct output *out, const struct json *seal)
-{
-    int status = seal_print(out, &dump->find, seal, dump->as_json ? "kldump.dump/1" : NULL);
-    return status == STATUS_DONE && show_sealed_early(seal)[0] != '\0' ? STATUS_INCOMPLETE : status;
-}
-
-/* The run has ended meanwhile: its record has the seal, made at its death. */
-static int report_ended(struct dump *dump, struct output *out, const struct json *run)
-{
-    struct error err = ERROR_INIT;
-    const struct json *seal = seal_of(run, dump->experiment);
-    int status = seal != NULL ? print_seal(dump, out, seal) : STATUS_INCOMPLETE;
-    error_set(&err, ERROR_STATE, "run %s is %s%s%s%s%s", dump->find.name, show_member(run, "state"),
-              show_member(run, "outcome")[0] != '\0' ? ": " : "", show_member(run, "outcome"),
-              show_member(run, "message")[0] != '\0' ? ": " : "", show_member(run, "message"));
-    command_fail(dump->command, &err);
-    return status;
-}
-
-/* The dump is not ours to pause any more: it has ended by itself, or with the run. */
-static int report_over(struct dump *dump, struct output *out)
-{
-    struct error err = ERROR_INIT;
-    struct json *run = NULL;
-    enum error_code code = find_status(&dump->find, &run, &err);
-    if (code == ERROR_UNREACHABLE && find_again(&dump->find, END_PATIENCE_MS, &err) == ERROR_NONE)
-        code = find_status(&dump->find, &run, &err);
-    if (code != ERROR_NONE)
-        return command_fail(dump->command, &err);
-    const struct json *seal = seal_of(run, dump->experiment);
-    int status;
-    if (seal != NULL && strcmp(show_member(run, "state"), "ended") != 0)
-        status = print_seal(dump, out, seal);
-    else
-        status = report_ended(dump, out, run);
-    json_free(run);
-    return status;
-}
-
 /* Pause, and the seal; the exit status of the seal. */
 static int finish(struct dump *dump, struct output *out)
 {
-    struct json *seal = NULL, *run = NULL;
     struct error err = ERROR_INIT;
-    /* another dump, begun since ours ended by itself, must not be paused */
-    bool over = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) != NULL;
-    json_free(run);
-    if (over)
-        return report_over(dump, out);
-    enum error_code code = find_call(&dump->find, "pause", NULL, -1, &seal, &err);
-    if (code == ERROR_UNREACHABLE || code == ERROR_STATE)
-        return report_over(dump, out);
-    if (code != ERROR_NONE)
+    struct dump_session_end end;
+    if (dump_session_end(&dump->find, dump->experiment, &end, &err) != ERROR_NONE)
         return command_fail(dump->command, &err);
-    int status = print_seal(dump, out, seal);
-    json_free(seal);
+    int status = dump_session_status(&end);
+    if (end.seal != NULL)
+        seal_print(out, &dump->find, end.seal, dump->as_json ? "kldump.dump/1" : NULL);
+    if (end.problem.code != ERROR_NONE)
+        command_fail(dump->command, &end.problem);
+    dump_session_end_fini(&end);
     return status;
 }
 
@@ -142,7 +83,7 @@ static bool is_still_on(struct dump *dump, uint64_t *after)
 {
     struct json *run = NULL, *events = NULL;
     bool ended = false;
-    bool on = find_status(&dump->find, &run, NULL) == ERROR_NONE && seal_of(run, dump->experiment) == NULL &&
+    bool on = find_status(&dump->find, &run, NULL) == ERROR_NONE && dump_session_seal(run, dump->experiment) == NULL &&
               strcmp(show_member(run, "state"), "ended") != 0;
     json_free(run);
     if (on && interrupt_number() == 0 &&
@@ -170,26 +111,14 @@ static int wait_for_limit(struct dump *dump, struct output *out)
 static void warn_of_tokens(struct dump *dump)
 {
     struct error err = ERROR_INIT;
-    struct json *run = NULL;
-    char needed[SIZE_TEXT], level_text[SIZE_TEXT];
-    uint64_t per_token = 0, free_bytes = 0, act = 0, soft = 0;
-    if (dump->tokens == 0 || find_status(&dump->find, &run, NULL) != ERROR_NONE)
+    if (dump->tokens == 0)
         return;
-    bool known = show_number(run, "costs.bytes_per_prefill_token", &per_token) && per_token > 0 &&
-                 show_number(run, "space.free_bytes", &free_bytes) && show_number(run, "space.act_bytes", &act);
-    show_number(run, "space.soft_bytes", &soft);
-    uint64_t level = soft > act ? soft : act, fit = space_units_left(free_bytes, level, per_token);
-    if (!known)
-        error_set(&err, ERROR_SPACE,
-                  "warning: what a token costs is not known: it cannot be said whether %" PRIu64 " fit", dump->tokens);
-    else if (dump->tokens > fit)
-        error_set(&err, ERROR_SPACE,
-                  "warning: %" PRIu64 " tokens need about %s; only about %" PRIu64 " fit until %s at %s of free space",
-                  dump->tokens, size_text(number_multiply(dump->tokens, per_token), needed), fit,
-                  soft > act ? "dumping is switched off" : "the run is killed", size_text(level, level_text));
-    if (err.message[0] != '\0')
+    enum error_code code =
+        dump_session_room(&dump->find, &(struct dump_session_load){.prefill_tokens = dump->tokens}, &err);
+    if (code == ERROR_SPACE || code == ERROR_NOT_FOUND) {
+        error_prefix(&err, "warning");
         command_fail(dump->command, &err);
-    json_free(run);
+    }
 }
 
 /* ---- all of it ---- */
@@ -284,8 +213,7 @@ static bool has_experiment(const struct dump *dump, const char *run)
 {
     if (run != NULL || !is_live_run(dump->experiment))
         return true;
-    command_usage_error(dump->command,
-                        "'%s' is the name of a live run; say which experiment to dump into: dump %s EXP",
+    command_usage_error(dump->command, "'%s' is the name of a live run; say which experiment to dump into: dump %s EXP",
                         dump->experiment, dump->experiment);
     return false;
 }
@@ -319,7 +247,7 @@ static bool read_duration(const struct command *command, const char *option, con
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
-    struct dump dump = {.command = command, .wait_idle_ms = WAIT_IDLE_MS};
+    struct dump dump = {.command = command, .wait_idle_ms = DUMP_SESSION_IDLE_MS};
     const char *wait_idle = NULL, *name = NULL, *for_time = NULL, *passes = NULL, *tokens = NULL;
     struct error err = ERROR_INIT;
     struct command_operands operands;

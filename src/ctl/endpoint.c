@@ -219,25 +219,25 @@ enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err)
     }
 }
 
-static enum error_code check_prompt(const struct generate_server *server, const struct generate_prompt *prompt,
-                                    unsigned new_tokens, struct error *err)
+enum error_code endpoint_takes(const struct endpoint *endpoint, const int64_t *ids, size_t length, unsigned new_tokens,
+                               struct error *err)
 {
-    uint64_t needed = prompt->length + new_tokens;
-    if (prompt->length == 0)
-        return error_set(err, ERROR_BAD_VALUE, "the prompt is empty");
-    if (server->context_length != 0 && needed > server->context_length)
-        return error_set(err, ERROR_TOO_LARGE, "%zu ids and %u new tokens do not fit the context of %" PRIu64 " tokens",
-                         prompt->length, new_tokens, server->context_length);
-    if (server->input_limit != 0 && prompt->length >= server->input_limit)
-        return error_set(err, ERROR_TOO_LARGE,
-                         "%zu ids; the server takes less than %" PRIu64 " (max_req_input_len: its context and KV pool)",
-                         prompt->length, server->input_limit);
-    for (size_t k = 0; server->vocabulary != 0 && k < prompt->length; k++)
-        if (prompt->ids[k] < 0 || (uint64_t)prompt->ids[k] >= server->vocabulary)
+    const struct generate_server *server = &endpoint->server;
+    if (length == 0)
+        return error_set(err, ERROR_BAD_VALUE, "it is empty");
+    for (size_t k = 0; ids != NULL && server->vocabulary != 0 && k < length; k++)
+        if (ids[k] < 0 || (uint64_t)ids[k] >= server->vocabulary)
             return error_set(err, ERROR_BAD_VALUE,
                              "id %" PRId64 " at position %zu; expected one below %" PRIu64
                              ", the size of the vocabulary: the server would die of it",
-                             prompt->ids[k], k, server->vocabulary);
+                             ids[k], k, server->vocabulary);
+    if (server->context_length != 0 && length + new_tokens > server->context_length)
+        return error_set(err, ERROR_TOO_LARGE, "%zu ids and %u new tokens do not fit the context of %" PRIu64 " tokens",
+                         length, new_tokens, server->context_length);
+    if (server->input_limit != 0 && length >= server->input_limit)
+        return error_set(err, ERROR_TOO_LARGE,
+                         "%zu ids; the server takes less than %" PRIu64 " (max_req_input_len: its context and KV pool)",
+                         length, server->input_limit);
     return ERROR_NONE;
 }
 
@@ -250,7 +250,8 @@ enum error_code endpoint_generate(struct endpoint *endpoint, const struct genera
     struct buffer body;
     known.vocabulary = endpoint->server.vocabulary;
     for (size_t i = 0; i < request->count; i++) {
-        enum error_code code = check_prompt(&endpoint->server, &request->prompts[i], request->new_tokens, err);
+        enum error_code code =
+            endpoint_takes(endpoint, request->prompts[i].ids, request->prompts[i].length, request->new_tokens, err);
         if (code != ERROR_NONE) {
             error_prefix(err, "prompt %zu", i);
             return code;

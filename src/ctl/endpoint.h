@@ -41,6 +41,11 @@ enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err);
 enum error_code endpoint_generate(struct endpoint *endpoint, const struct generate_request *request,
                                   struct generate_answers *ret_answers, struct error *err);
 
+/* Whether the server takes a prompt of `length` ids (NULL: any) with so many new tokens: the errors of
+ * endpoint_generate, before anything is sent. */
+enum error_code endpoint_takes(const struct endpoint *endpoint, const int64_t *ids, size_t length, unsigned new_tokens,
+                               struct error *err);
+
 /* Gives every prompt that is a text its ids, as the server's tokenizer makes them, and takes the hash anew. */
 enum error_code endpoint_tokenize(struct endpoint *endpoint, struct prompts *prompts, struct error *err);
 

@@ -2,8 +2,10 @@
 noinst_LIBRARIES += libctl.a
 libctl_a_SOURCES = \
     src/ctl/capture.c src/ctl/capture.h \
+    src/ctl/capture_result.c src/ctl/capture_result.h \
     src/ctl/client.c src/ctl/client.h \
     src/ctl/command.c src/ctl/command.h \
+    src/ctl/command_capture.c \
     src/ctl/command_check.c \
     src/ctl/command_diff.c \
     src/ctl/command_doctor.c \
@@ -23,6 +25,7 @@ libctl_a_SOURCES = \
     src/ctl/command_stop.c \
     src/ctl/command_wait.c \
     src/ctl/commands.c \
+    src/ctl/dump_session.c src/ctl/dump_session.h \
     src/ctl/endpoint.c src/ctl/endpoint.h \
     src/ctl/endpoint_model.c src/ctl/endpoint_model.h \
     src/ctl/doctor.c src/ctl/doctor.h \

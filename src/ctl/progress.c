@@ -21,6 +21,20 @@ void progress_show(struct progress *progress, const char *what, uint64_t done, u
     fflush(stderr);
 }
 
+void progress_wait(struct progress *progress, const char *what)
+{
+    if (!progress->begun || progress->what == NULL || strcmp(progress->what, what) != 0)
+        *progress = (struct progress){.begun = true, .begun_ms = now_ms(), .what = what, .drawn = progress->drawn};
+    int64_t waited_ms = now_ms() - progress->begun_ms;
+    int seconds = (int)(waited_ms / 1000);
+    if (waited_ms < PROGRESS_PATIENCE_MS || (progress->drawn && progress->seconds == seconds && seconds > 0))
+        return;
+    progress->drawn = true;
+    progress->seconds = seconds;
+    fprintf(stderr, "\r\033[K%s: %d s", what, seconds);
+    fflush(stderr);
+}
+
 void progress_end(struct progress *progress)
 {
     if (progress->drawn)

@@ -10,12 +10,15 @@ struct progress {
     bool begun, drawn;
     int64_t begun_ms;
     const char *what;
-    int percent;
+    int percent, seconds;
 };
 
 /* "comparing: 300 of 4000, 7 %". Drawn when `what` or the percentage changes, PROGRESS_PATIENCE_MS after the first call
  * at the earliest. Only for a standard error that is a terminal: the caller looks. `what` lives until progress_end. */
 void progress_show(struct progress *progress, const char *what, uint64_t done, uint64_t total);
+
+/* "decoding: 12 s", for what cannot be counted: drawn when `what` or the second changes, after the same patience. */
+void progress_wait(struct progress *progress, const char *what);
 
 /* Takes the line away. */
 void progress_end(struct progress *progress);

@@ -10,7 +10,7 @@ import pytest
 from kldump_programs import BUILD, Place
 
 COMPLETIONS = Path(__file__).resolve().parents[2] / "completions"
-COMMANDS = {"run", "start", "list", "status", "dump", "pause", "stop", "wait", "logs", "events", "doctor", "metrics", "check", "show", "diff"}
+COMMANDS = {"run", "start", "list", "status", "dump", "pause", "stop", "wait", "logs", "events", "doctor", "metrics", "check", "show", "diff", "kl", "capture"}
 BASH = """source %(file)s
 COMP_WORDS=(%(words)s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}
 _kldumpctl

@@ -85,6 +85,13 @@ static void cut(const struct http_request *request, struct http_response *respon
     text_string(&response->body, "{\"version\":\"0.5.23\",\"internal_states\":[]}");
 }
 
+/* Under 200, as a layer in front of the server words it. */
+static void error_under_200(const struct http_request *request, struct http_response *response)
+{
+    (void)request;
+    text_string(&response->body, "{\"error\":{\"message\":\"Out of memory\"}}");
+}
+
 static void close_connection(const struct http_request *request, struct http_response *response)
 {
     (void)request;
@@ -104,14 +111,23 @@ static const struct {
              {"redirect", redirect},
              {"endless", endless},
              {"cut", cut},
+             {"error", error_under_200},
              {"close", close_connection}};
+
+/* "" always, "dumping", or "logprobs": requests that ask for them, which neither warm-up nor probe does. */
+static bool is_time(const char *when, const struct http_request *request)
+{
+    if (strcmp(when, "logprobs") == 0)
+        return request->body.data != NULL && strstr(request->body.data, "\"return_logprob\"") != NULL;
+    return when[0] == '\0' || dumping;
+}
 
 bool bad_answer_give(const struct http_request *request, bool up, struct http_response *response)
 {
     char kind[32], path[128], when[32] = "";
     if (sscanf(faults_value(FAULTS_BAD_ANSWER), "%31[^:]:%127[^:]:%31s", kind, path, when) < 2)
         return false;
-    if (strcmp(request->path, path) != 0 || (!up && strcmp(path, "/health") != 0) || (when[0] != '\0' && !dumping))
+    if (strcmp(request->path, path) != 0 || (!up && strcmp(path, "/health") != 0) || !is_time(when, request))
         return false;
     for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
         if (strcmp(KINDS[i].name, kind) != 0)

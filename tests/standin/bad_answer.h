@@ -10,7 +10,7 @@
  * /health has the fault, so that the server's own warm-up passes. */
 bool bad_answer_give(const struct http_request *request, bool up, struct http_response *response);
 
-/* Dumping was switched on or off: for KIND:PATH:dumping. */
+/* Dumping was switched on or off: for KIND:PATH:dumping. KIND:PATH:logprobs is for requests that ask for logprobs. */
 void bad_answer_dumping(bool on);
 
 #endif

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "faults.h"
 #include "knobs.h"
 #include "log.h"
 #include "routes.h"
@@ -284,6 +285,21 @@ static void add_versions(cJSON *meta, double end)
     cJSON_AddItemToArray(versions, version);
 }
 
+/* The faults: what a client must not take for an answer. */
+static void spoil(cJSON *answer, cJSON *meta)
+{
+    cJSON *ids = cJSON_GetObjectItemCaseSensitive(answer, "output_ids");
+    if (faults_on(FAULTS_CUT_ANSWER) && cJSON_GetArraySize(ids) > 0)
+        cJSON_DeleteItemFromArray(ids, cJSON_GetArraySize(ids) - 1);
+    if (!faults_on(FAULTS_ABORTED_ANSWER))
+        return;
+    cJSON_DeleteItemFromObjectCaseSensitive(meta, "finish_reason");
+    cJSON *reason = cJSON_AddObjectToObject(meta, "finish_reason");
+    cJSON_AddStringToObject(reason, "type", "abort");
+    cJSON_AddStringToObject(reason, "message", "Abort in waiting queue");
+    cJSON_AddNumberToObject(reason, "status_code", 503);
+}
+
 static cJSON *one_answer(cJSON *raw, const char *rid, double begun)
 {
     cJSON *answer = cJSON_CreateObject();
@@ -299,6 +315,8 @@ static cJSON *one_answer(cJSON *raw, const char *rid, double begun)
     cJSON_AddNumberToObject(meta, version_number() >= 514 ? "num_retractions" : "total_retractions",
                             number_in(raw, "retractions", 0));
     bool logprobs = cJSON_HasObjectItem(raw, "output_token_logprobs");
+    if (logprobs)
+        spoil(answer, meta);
     move(raw, "input_token_logprobs", meta);
     move(raw, "output_token_logprobs", meta);
     if (logprobs)

@@ -324,7 +324,9 @@ static void start_prefill(struct request *request)
         request->cached = request->computed = request_cache_restore(request, limit);
     if (scored)
         return;
-    if (faults_on(FAULTS_CACHED_PROBE) && request->computed < request->prompt / 2) {
+    bool found = faults_on(FAULTS_CACHED_PROBE) &&
+                 (request->return_logprob || strcmp(faults_value(FAULTS_CACHED_PROBE), "logprobs") != 0);
+    if (found && request->computed < request->prompt / 2) {
         transfer(request, request->prompt / 2);
         request->cached = request->computed;
     }

@@ -103,6 +103,19 @@ static void server_info(const struct http_request *request, struct http_response
     routes_json(response, 200, server_info_server());
 }
 
+/* What loads other weights tells their name here; nothing else changes by it. */
+static void update_weight_version(const struct http_request *request, struct http_response *response)
+{
+    cJSON *body = cJSON_Parse(request->body.data != NULL ? request->body.data : "");
+    const char *version = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(body, "new_version"));
+    cJSON *answer = cJSON_CreateObject();
+    cJSON_AddBoolToObject(answer, "success", version != NULL);
+    if (version != NULL)
+        server_info_set_weights(version);
+    routes_json(response, version != NULL ? 200 : 400, answer);
+    cJSON_Delete(body);
+}
+
 static void models(const struct http_request *request, struct http_response *response)
 {
     (void)request;
@@ -242,6 +255,7 @@ static const struct route ROUTES[] = {
     {"/get_server_info", "GET", LEVEL_USER, server_info, NULL},
     {"/v1/models", "GET", LEVEL_USER, models, NULL},
     {"/v1/loads", "GET", LEVEL_USER, loads, NULL},
+    {"/update_weight_version", "POST", LEVEL_ADMIN, update_weight_version, NULL},
     {"/generate", "PUT, POST", LEVEL_USER, generate_handle, NULL},
     {"/flush_cache", "GET, POST", LEVEL_ADMIN, flush_cache, NULL},
     {"/freeze_gc", "GET, POST", LEVEL_USER, freeze_gc, NULL},

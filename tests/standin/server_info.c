@@ -1,10 +1,12 @@
 /* server_info.c: see server_info.h. */
 #include "server_info.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "knobs.h"
 #include "server.h"
 #include "text.h"
 #include "version.h"
@@ -45,6 +47,13 @@ static const struct {
                {"nnodes", "--nnodes", 1},
                {"node_rank", "--node-rank", 0},
                {"random_seed", "--random-seed", 42}};
+
+static char weights[64] = "default";
+
+void server_info_set_weights(const char *version)
+{
+    snprintf(weights, sizeof weights, "%s", version);
+}
 
 static void add_text(cJSON *object, const char *key, const char *text)
 {
@@ -140,6 +149,17 @@ static void add_state(cJSON *info)
     cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(info, "internal_states"), state);
 }
 
+/* Seconds that the parts of the start took: other ones for each process. */
+static void add_startup(cJSON *info)
+{
+    static double seconds;
+    if (seconds == 0)
+        seconds = knobs_seconds() / 1000;
+    cJSON *times = cJSON_AddObjectToObject(info, "startup_time");
+    cJSON_AddNumberToObject(times, "load_weight", 0.02);
+    cJSON_AddNumberToObject(times, "tokenizer_e2e", seconds);
+}
+
 cJSON *server_info_server(void)
 {
     const struct arguments *arguments = server_arguments();
@@ -161,6 +181,8 @@ cJSON *server_info_server(void)
     for (int i = 0; i < states; i++) /* one for each data-parallel replica */
         add_state(info);
     cJSON_AddStringToObject(info, "version", version_text());
+    if (version_number() >= 523)
+        add_startup(info);
     return info;
 }
 
@@ -173,7 +195,7 @@ cJSON *server_info_model(void)
     add_text(info, "tokenizer_path", value_of("--tokenizer-path", model->path));
     cJSON_AddTrueToObject(info, "is_generation");
     cJSON_AddNullToObject(info, "preferred_sampling_params");
-    cJSON_AddStringToObject(info, "weight_version", "default");
+    cJSON_AddStringToObject(info, "weight_version", weights);
     cJSON_AddStringToObject(info, "load_format", "auto");
     add_text(info, "disaggregation_mode", value_of("--disaggregation-mode", "null"));
     cJSON_AddFalseToObject(info, "has_image_understanding");

@@ -9,6 +9,9 @@ cJSON *server_info_server(void);
 cJSON *server_info_model(void);
 cJSON *server_info_models(void);
 
+/* From now on /model_info has this weight_version (as /update_weight_version sets it). */
+void server_info_set_weights(const char *version);
+
 /* /v1/loads: a snapshot that the main process reads without asking the scheduler. */
 cJSON *server_info_loads(void);
 

@@ -822,6 +822,28 @@ class Faults(unittest.TestCase):
             nulls = [i for i, entry in enumerate(meta["input_token_logprobs"]) if entry[0] is None]
             self.assertEqual(nulls, [0, 6])
 
+    def test_answers_that_were_cut_or_aborted(self):
+        self.tested |= {"cut-answer", "aborted-answer"}
+        with StandIn("cut-answer,aborted-answer") as server:
+            self.assertTrue(server.ready(), server.log())
+            answer = server.generate(tokens=3, return_logprob=True)[1]
+            self.assertEqual((len(answer["output_ids"]), answer["meta_info"]["completion_tokens"]), (2, 3))
+            self.assertEqual(answer["meta_info"]["finish_reason"]["type"], "abort")
+            answer = server.generate(tokens=3)[1]
+            self.assertEqual((len(answer["output_ids"]), answer["meta_info"]["finish_reason"]["type"]), (3, "length"))
+
+    def test_other_weights(self):
+        with StandIn("") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.request("GET", "/model_info")[1]["weight_version"], "default")
+            self.assertEqual(server.request("POST", "/update_weight_version", {"new_version": "step-7"})[0], 200)
+            self.assertEqual(server.request("GET", "/model_info")[1]["weight_version"], "step-7")
+            start = server.request("GET", "/server_info")[1]["startup_time"]
+            self.assertEqual(server.request("GET", "/server_info")[1]["startup_time"], start)
+        with StandIn("") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertNotEqual(server.request("GET", "/server_info")[1]["startup_time"], start)
+
     def test_a_rank_that_disappears(self):
         self.tested.add("rank-gone")
         with StandIn("rank-gone=1", arguments=("--disable-cuda-graph", "--tp-size", "2"),
@@ -902,7 +924,8 @@ class Faults(unittest.TestCase):
         wanted = {"text": (b"200 OK", "closed"), "empty": (b"content-length: 0", "closed"), "binary": (b"\x00", "closed"),
                   "deep": (b"[[[[", "closed"), "huge": (b"content-length: 50331", "more"), "status": (b" 500 ", "closed"),
                   "redirect": (b"location: http://h/server_info", "closed"), "slow": (b"\r\n\r\n{", "waits"),
-                  "endless": (b"transfer-encoding: chunked", "more"), "cut": (b"version", "closed"), "close": (b"", "closed")}
+                  "endless": (b"transfer-encoding: chunked", "more"), "cut": (b"version", "closed"), "close": (b"", "closed"),
+                  "error": (b"Out of memory", "closed")}
         for kind, (part, end) in wanted.items():
             with self.subTest(kind=kind), StandIn(f"bad-answer={kind}:/server_info") as server:
                 self.assertTrue(server.ready(), server.log())
@@ -910,6 +933,10 @@ class Faults(unittest.TestCase):
                 self.assertEqual(how, end)
                 self.assertIn(part, got)
                 self.assertEqual(server.status("/model_info"), 200)
+        with StandIn("bad-answer=error:/generate:logprobs") as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertEqual(server.generate(tokens=1, return_logprob=True), (200, {"error": {"message": "Out of memory"}}))
+            self.assertEqual(len(server.generate(tokens=1)[1]["output_ids"]), 1)
         with StandIn("bad-answer=text:/dumper/get_state:dumping") as server:
             self.assertTrue(server.ready(), server.log())
             self.assertEqual(server.counters(), [(0, 0)])

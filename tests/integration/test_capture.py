@@ -1,0 +1,215 @@
+"""kldumpctl capture: decode and scoring prefill of the same tokens, ready for diff, on the stand-in's transformer and on the real
+server; what must not be taken for a measurement is incomplete, with its reason."""
+import json
+import signal
+import time
+
+import guarded
+import pytest
+from guarded import wait_for
+
+SLOW = {"KLDUMP_STANDIN_STEP_MS": "40"}
+DONE, INCOMPLETE, LOST, FORBIDDEN, NO = 0, 4, 85, 88, 1
+
+
+def guard(place, server, faults="", options=(), flags=(), environment=None):
+    return place.run(server, faults=faults, options=options, flags=flags, environment=environment).armed()
+
+
+def capture(run, *options, status=DONE):
+    return run.place.ctl("capture", run.name, *options, status=status)
+
+
+def kept(run, name="capture"):
+    return json.loads((run.directory / f"{name}.capture.json").read_text())
+
+
+def diff(run, status, name="capture"):
+    done = run.place.ctl("diff", run.directory / f"{name}-dec", run.directory / f"{name}-pre", "--json", status=status)
+    return json.loads(done.stdout)
+
+
+def test_a_batch_and_one_at_a_time(place, standin):
+    run = guard(place, standin)
+    done = capture(run, "--synthetic", "3:9-14:5", "--new", "6")
+    assert done.stderr == ""
+    dec, pre = run.directory / "capture-dec", run.directory / "capture-pre"
+    assert f"Compare them: kldumpctl diff {dec} {pre}\n" in done.stdout
+    assert "logprobs: 18 of 18 tokens are bit-equal, the largest difference is 0\n" in done.stdout
+    report = kept(run)
+    assert (report["schema"], report["complete"], report["reasons"]) == ("kldump.capture/1", True, [])
+    assert [report[phase]["seal"]["complete"] for phase in ("decode", "score")] == [True, True]
+    for number, request in enumerate(report["requests"]):
+        assert 9 <= request["prompt_tokens"] == len(request["input_ids"]) <= 14
+        assert len(request["output_ids"]) == 6
+        assert request["scored_logprobs"][0] is None
+        assert request["scored_logprobs"][request["prompt_tokens"]:] == request["decoded_logprobs"]
+        assert request["decode"] == {"rid": f"kldump-capture-dec-{number}", "cached_tokens": 0}
+        assert request["score"] == {"rid": f"kldump-capture-pre-{number}", "cached_tokens": 0}
+    assert len({request["input_ids"][0] for request in report["requests"]}) == 3
+    assert diff(run, DONE)["verdict"]["kind"] == "none"
+
+    alone = json.loads(capture(run, "--synthetic", "3:9-14:5", "--new", "6", "--alone", "--name", "one", "--json").stdout)
+    assert alone == kept(run, "one")
+    assert alone["alone"] and not report["alone"]
+    assert (alone["prompts"], alone["server"]["settings_hash"]) == (report["prompts"], report["server"]["settings_hash"])
+    assert alone["decode"]["seal"]["steps"] > report["decode"]["seal"]["steps"]
+    assert diff(run, DONE, "one")["verdict"]["kind"] == "none"
+    again = capture(run, status=FORBIDDEN)
+    assert "capture-dec is there already; choose another" in again.stderr
+    assert kept(run) == report
+
+
+def test_prompts_from_a_file(place, standin):
+    run = guard(place, standin)
+    (place.folder / "p.jsonl").write_text('{"input_ids": [20, 30, 40]}\n\n{"input_ids": [21, 31]}\n')
+    capture(run, "--prompts", place.folder / "p.jsonl", "--new", "3")
+    assert [request["input_ids"] for request in kept(run)["requests"]] == [[20, 30, 40], [21, 31]]
+    assert kept(run)["prompts"]["source"] == "p.jsonl"
+    (place.folder / "p.jsonl").write_text('{"input_ids": [20, 30]}\n{"input_ids": [20, "x"]}\n')
+    refused = capture(run, "--prompts", place.folder / "p.jsonl", "--name", "b", status=125)
+    assert "p.jsonl: line 2: input_ids.1 is no token id" in refused.stderr
+    (place.folder / "p.jsonl").write_text('{"text": "a text"}\n')
+    refused = capture(run, "--prompts", place.folder / "p.jsonl", "--name", "b", status=LOST)
+    assert "/tokenize" in refused.stderr or "tokenize: HTTP 404" in refused.stderr
+    assert "give the prompts as input_ids" in refused.stderr
+    assert not list(run.directory.glob("b*"))
+
+
+@pytest.mark.parametrize("options,said,status", [
+    (("--prompts", "ids.jsonl"), "prompt 0: id 600 at position 1; expected one below 512", 2),
+    (("--synthetic", "1:2040:1"), "do not fit the context of 2048 tokens", 125),
+    (("--synthetic", "1:2030:1", "--new", "14"), "the server takes less than 2042", 125),
+    (("--synthetic", "500:4:1"), "cannot all begin differently", 2),
+    (("--synthetic", "4x:9:1"), "not of the form N:LEN:SEED", 2),
+])
+def test_what_a_server_would_die_of_or_cut_is_refused(place, standin, options, said, status):
+    folder = place.folder / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 512, "max_position_embeddings": 2048}))
+    (place.folder / "ids.jsonl").write_text('{"input_ids": [20, 600]}\n')
+    run = place.run(standin, command=place.command(standin, model=folder)).armed()
+    assert said in capture(run, *options, status=status).stderr
+    assert run.status()["state"] == "armed"
+    assert not list(run.directory.glob("capture*"))
+
+
+def test_refused_where_the_tokens_do_not_fit(place, standin):
+    disk = place.small_disk("200M")
+    run = place.run(standin, directory=disk / "d", floor="20M").armed()
+    refused = capture(run, "--synthetic", "40:1500:1", status=FORBIDDEN)
+    assert "tokens need about" in refused.stderr and "fit until" in refused.stderr
+    assert not list(run.directory.glob("capture*"))
+    budget = place.run(standin, name="u", options=["--budget", "1M"]).armed()
+    refused = capture(budget, "--synthetic", "9:150:1", status=FORBIDDEN)
+    assert "of the byte budget are left (--budget)" in refused.stderr
+
+
+@pytest.mark.parametrize("fault,status,said", [
+    ("bad-answer=error:/generate:logprobs", LOST, "generate: HTTP 200: Out of memory"),
+    ("bad-answer=status:/generate:logprobs", LOST, "generate: HTTP 500: Internal Server Error"),
+    ("bad-answer=close:/generate:logprobs", LOST, "POST /generate"),
+    ("aborted-answer", LOST, "request 0, kldump-capture-dec-0: the server has aborted it: Abort in waiting queue"),
+    ("cut-answer", 125, "output_ids has 15 ids; expected 16: the answer was cut"),
+    ("null-logprob", 125, "has no logprob (null)"),
+    ("extra-token", 125, "the server has added to the prompt"),
+    ("shifted-logprobs", LOST, "that of the token behind it: the server's input_token_logprobs are shifted by one"),
+    ("crash-on-dump=9", LOST, "run t is ended: server-exited"),
+])
+def test_answers_that_must_not_be_read(place, standin, fault, status, said):
+    run = guard(place, standin, faults=fault)
+    done = capture(run, status=status)
+    assert "the capture is incomplete: " in done.stderr and said in done.stderr
+    assert "Compare them" not in done.stdout
+    report = kept(run)
+    assert not report["complete"] and len(report["reasons"]) == 1
+    assert report["decode"]["seal"] is not None
+    if fault not in ("null-logprob", "extra-token", "shifted-logprobs"):
+        assert report["score"]["seal"] is None and not (run.directory / "capture-pre").exists()
+
+
+def test_tokens_from_the_cache(place, standin):
+    run = guard(place, standin, faults="cached-probe=logprobs")
+    done = capture(run, "--synthetic", "1:20:3", status=NO)
+    assert "kldump-capture-dec-0 found 10 tokens in the prefix cache, which had just been flushed" in done.stderr
+    assert kept(run)["requests"][0]["decode"]["cached_tokens"] == 10
+
+
+def test_prompts_that_begin_alike(place, standin):
+    """One at a time, each after a flush: none finds what the one before it has left."""
+    run = guard(place, standin)
+    lines = [{"input_ids": [*range(20, 50)]}, {"input_ids": [*range(20, 49), 99]}]
+    (place.folder / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    capture(run, "--prompts", place.folder / "p.jsonl", "--alone")
+    assert [request["decode"]["cached_tokens"] for request in kept(run)["requests"]] == [0, 0]
+    assert diff(run, DONE)["verdict"]["kind"] == "none"
+
+
+def begin(run, *options):
+    """A capture in the background whose first file is there."""
+    client = run.place.start([guarded.CTL, "capture", run.name, *options], stdout=guarded.subprocess.PIPE, stderr=guarded.subprocess.PIPE,
+                             text=True)
+    wait_for(lambda: any(run.directory.glob("capture-dec/*.pt")), 30, "the first file")
+    return client
+
+
+def test_requests_of_somebody_else(place, standin):
+    """Incomplete, with the foreign id; a scoring that would be as spoilt is not begun."""
+    run = guard(place, standin, environment=SLOW)
+    client = begin(run, "--new", "40")
+    guarded.post(f"http://127.0.0.1:{run.status()['port']}/generate",
+                 {"input_ids": [5, 6, 7], "rid": "stranger", "sampling_params": {"max_new_tokens": 2}})
+    out, err = client.communicate(timeout=60)
+    assert client.returncode == INCOMPLETE
+    assert "request ids of somebody else: stranger" in out and "capture-dec is incomplete: request ids of somebody else: stranger" in err
+    assert not kept(run)["complete"] and not (run.directory / "capture-pre").exists()
+
+
+def test_other_weights_between_the_phases(place, standin):
+    run = guard(place, standin, environment=SLOW)
+    client = begin(run, "--new", "40")
+    guarded.post(f"http://127.0.0.1:{run.status()['port']}/update_weight_version", {"new_version": "step-7"})
+    _out, err = client.communicate(timeout=60)
+    assert client.returncode == NO
+    assert "other weights were loaded meanwhile" in err and "version step-7; before" in err
+    assert not kept(run)["complete"]
+
+
+def test_interrupted(place, standin):
+    """Ctrl-C: what is there is sealed, the file says so, and the server goes on."""
+    run = guard(place, standin, environment=SLOW)
+    client = begin(run, "--new", "200")
+    begun = time.monotonic()
+    client.send_signal(signal.SIGINT)
+    _out, err = client.communicate(timeout=60)
+    assert client.returncode == 130, err
+    assert time.monotonic() - begun < 20
+    assert "the capture is incomplete: " in err and "interrupted" in err
+    report = kept(run)
+    assert not report["complete"] and report["decode"]["seal"]["files"] > 0 and report["score"]["seal"] is None
+    wait_for(lambda: run.status()["state"] == "armed", 20, "armed again")
+    capture(run, "--name", "next", "--new", "2")
+
+
+def test_usage(place):
+    for options, said in ((("--prompts", "a", "--synthetic", "1:1:1"), "not both"), (("--new", "0"), "--new"), (("--name", "../x"), "--name"),
+                          (("--name", "x" * 61), "--name"), (("http://127.0.0.1:1",), "only a guarded run can be dumped"), (("a", "b"), "")):
+        assert said in place.ctl("capture", *options, status=2).stderr
+    place.ctl("capture", status=87)
+
+
+@pytest.mark.real
+def test_the_unedited_server(place, servers):
+    """float32 on a CPU: the first operator that differs is the one whose matrix product depends on the number of rows."""
+    run = guard(place, servers("real"))
+    capture(run, "--synthetic", "1:40:3", "--new", "8", "--alone")
+    report = kept(run)
+    assert report["complete"] and report["server"]["vocabulary"] == 512
+    request = report["requests"][0]
+    assert request["scored_logprobs"][0] is None and None not in request["scored_logprobs"][1:]
+    assert report["logprobs"]["tokens"] == 8 and report["logprobs"]["largest_difference"] < 1e-4
+    verdict = diff(run, NO)["verdict"]
+    assert (verdict["kind"], verdict["module"], verdict["layer"]) == ("op", "model.layers.0.self_attn.qkv_proj", 0)
+    capture(run, "--synthetic", "4:24-40:3", "--new", "8", "--name", "batch")
+    assert kept(run, "batch")["complete"]
+    assert diff(run, NO, "batch")["alignment"]["proven"]
