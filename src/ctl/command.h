@@ -67,6 +67,7 @@ extern const struct command command_state_diff;
 extern const struct command command_doctor;
 extern const struct command command_kl;
 extern const struct command command_help;
+extern const struct command command_invariance;
 extern const struct command command_run;
 extern const struct command command_start;
 extern const struct command command_list;

@@ -12,6 +12,7 @@ libctl_a_SOURCES = \
     src/ctl/command_dump.c \
     src/ctl/command_events.c \
     src/ctl/command_help.c \
+    src/ctl/command_invariance.c \
     src/ctl/command_kl.c \
     src/ctl/command_list.c \
     src/ctl/command_logs.c \
@@ -45,6 +46,9 @@ libctl_a_SOURCES = \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
     src/ctl/interrupt.c src/ctl/interrupt.h \
+    src/ctl/invariance_inputs.c src/ctl/invariance_inputs.h \
+    src/ctl/invariance_report.c src/ctl/invariance_report.h \
+    src/ctl/invariance_take.c src/ctl/invariance_take.h \
     src/ctl/kl_paths.c src/ctl/kl_paths.h \
     src/ctl/kl_report.h \
     src/ctl/kl_report_json.c \

@@ -16,6 +16,7 @@ libsglang_a_SOURCES = \
     src/sglang/lines.c src/sglang/lines.h \
     src/sglang/module_class.c src/sglang/module_class.h src/sglang/module_class.def \
     src/sglang/needs.c src/sglang/needs.h \
+    src/sglang/operator_script.c src/sglang/operator_script.h \
     src/sglang/prefix.c src/sglang/prefix.h \
     src/sglang/probe.c src/sglang/probe.h \
     src/sglang/probe_view.c src/sglang/probe_view.h \

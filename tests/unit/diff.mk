@@ -63,6 +63,18 @@ dist_check_SCRIPTS += tests/unit/test_command_diff.py
 TESTS += tests/unit/test_command_diff.py
 
 # kldumpctl kl: numbers and their reading
+check_PROGRAMS += tests/unit/test_invariance
+TESTS += tests/unit/test_invariance
+tests_unit_test_invariance_SOURCES = tests/unit/test_invariance.c
+tests_unit_test_invariance_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_invariance_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_operator_script
+TESTS += tests/unit/test_operator_script
+tests_unit_test_operator_script_SOURCES = tests/unit/test_operator_script.c
+tests_unit_test_operator_script_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_operator_script_LDADD = libsglang.a libbase.a $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/test_kl
 TESTS += tests/unit/test_kl
 tests_unit_test_kl_SOURCES = tests/unit/test_kl.c

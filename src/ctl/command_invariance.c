@@ -1,0 +1,274 @@
+/* kldumpctl invariance: whether a result depends on what it is computed among. */
+#include "base/memory.h"
+#include "base/number.h"
+#include "ctl/command.h"
+#include "ctl/interrupt.h"
+#include "ctl/invariance_inputs.h"
+#include "ctl/invariance_report.h"
+#include "ctl/invariance_take.h"
+#include "ctl/progress.h"
+#include "sglang/operator_script.h"
+#include "sys/file.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LEAST = 2, MOST_DEFAULT = 8, NEW_DEFAULT = 32, NEW_MOST = 1000000, SCRIPT_MODE = 0644 };
+#define PROMPTS_DEFAULT "8:100-200:1"
+
+struct request {
+    bool as_json;
+    const char *prompts_file, *synthetic, *new_tokens, *most, *kl, *diff, *repro;
+    uint64_t new_count, most_count; /* most_count 0: as many as there are prompts, up to MOST_DEFAULT */
+};
+
+static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
+{
+    progress_show(context, what, done, total);
+}
+
+static bool is_wanted(void *user)
+{
+    (void)user;
+    return interrupt_number() == 0;
+}
+
+/* ---- options ---- */
+
+static enum error_code take_number(const char *name, const char *text, uint64_t most, uint64_t *number,
+                                   struct error *err)
+{
+    uint64_t value = 0;
+    if (text == NULL)
+        return ERROR_NONE;
+    enum error_code code = number_parse(name, text, most, &value, err);
+    if (code == ERROR_NONE && value < LEAST)
+        return error_set(err, ERROR_BAD_VALUE, "%s: %" PRIu64 " is too few; at least %d", name, value, LEAST);
+    if (code == ERROR_NONE)
+        *number = value;
+    return code;
+}
+
+/* False after the usage error. */
+static bool take_options(const struct command *command, struct request *request)
+{
+    struct error err = ERROR_INIT;
+    request->new_count = NEW_DEFAULT;
+    if (request->prompts_file != NULL && request->synthetic != NULL)
+        error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
+    else if (request->repro != NULL && request->diff == NULL)
+        error_set(&err, ERROR_USAGE,
+                  "--repro: which operator it is has to be known: --diff FILE of 'kldumpctl diff --json' names it");
+    if (err.code == ERROR_NONE)
+        take_number("--new", request->new_tokens, NEW_MOST, &request->new_count, &err);
+    if (err.code == ERROR_NONE)
+        take_number("--most", request->most, INVARIANCE_TAKE_MOST, &request->most_count, &err);
+    if (err.code != ERROR_NONE)
+        command_usage_error(command, "%s", err.message);
+    return err.code == ERROR_NONE;
+}
+
+static enum error_code get_prompts(const struct request *request, struct endpoint *endpoint,
+                                   struct prompts *ret_prompts, size_t *ret_most, struct error *err)
+{
+    const char *synthetic = request->synthetic != NULL ? request->synthetic : PROMPTS_DEFAULT;
+    enum error_code code = request->prompts_file != NULL
+                               ? prompts_read(request->prompts_file, ret_prompts, err)
+                               : prompts_make(synthetic, endpoint->server.vocabulary, ret_prompts, err);
+    if (code != ERROR_NONE)
+        return code;
+    size_t most = ret_prompts->count < MOST_DEFAULT ? ret_prompts->count : MOST_DEFAULT;
+    if (request->most_count > 0)
+        most = (size_t)request->most_count;
+    if (most > ret_prompts->count || most < LEAST)
+        return error_set(err, ERROR_BAD_VALUE, "%zu prompts; a batch of %zu needs as many, and at least %d",
+                         ret_prompts->count, most > LEAST ? most : LEAST, LEAST);
+    *ret_most = most;
+    return endpoint_tokenize(endpoint, ret_prompts, err);
+}
+
+/* ---- the script ---- */
+
+/* On how many rows the operator had another result: the batch of a decode, or the rows of an extend. */
+static uint64_t rows_of(const struct invariance_report *report)
+{
+    const struct invariance_case *before, *first = invariance_first(&report->axes[INVARIANCE_DECODE], &before);
+    size_t rows = report->plan->most;
+    if (first != NULL)
+        return first->size;
+    for (size_t i = 0; invariance_first(&report->axes[INVARIANCE_EXTEND], &before) != NULL && i < report->plan->most;
+         i++)
+        if (report->plan->prompts->items[i].length > rows)
+            rows = report->plan->prompts->items[i].length;
+    return rows;
+}
+
+static enum error_code build_script(const struct invariance_report *report, uint64_t rows, struct buffer *text,
+                                    struct error *err)
+{
+    const struct invariance_module *module = &report->module;
+    struct operator_script script = {.module = module->module,
+                                     .kind = module->kind,
+                                     .dtype = module->dtype != NULL ? module->dtype : "not in the result of diff",
+                                     .inputs = module->inputs,
+                                     .outputs = module->outputs,
+                                     .rows = rows};
+    enum error_code code = operator_script_build(&script, text, err);
+    if (code != ERROR_NONE)
+        error_prefix(err, "--repro");
+    return code;
+}
+
+static enum error_code write_script(const struct invariance_report *report, const char *path, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text);
+    enum error_code code = build_script(report, rows_of(report), &text, err);
+    if (code == ERROR_NONE) {
+        code = file_replace(path, text.data, text.length, SCRIPT_MODE, FILE_NO_SYNC, err);
+        if (code != ERROR_NONE)
+            error_prefix(err, "--repro");
+    }
+    buffer_fini(&text);
+    return code;
+}
+
+static enum error_code check_script(const struct invariance_report *report, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text);
+    enum error_code code = build_script(report, LEAST, &text, err);
+    buffer_fini(&text);
+    return code;
+}
+
+/* ---- the command ---- */
+
+static int tell(const struct command *command, const struct request *request, struct invariance_report *report,
+                struct output *out)
+{
+    struct error err = ERROR_INIT;
+    invariance_read(report->axes, &report->match, &report->reading);
+    if (request->as_json) {
+        struct json *json = invariance_report_json(report);
+        output_json(out, json);
+        json_free(json);
+    } else {
+        invariance_report_text(report, out);
+    }
+    if (request->repro != NULL && write_script(report, request->repro, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    if (request->repro != NULL && !request->as_json)
+        output_pair(out, INVARIANCE_REPORT_LABEL, "script", OUTPUT_PLAIN, "%s", request->repro);
+    bool is_changed = report->reading.condition == INVARIANCE_BROKEN;
+    for (int id = 0; id < INVARIANCE_AXES; id++)
+        is_changed |= invariance_state_of(&report->axes[id]) == INVARIANCE_NOT_REPEATABLE;
+    return is_changed ? STATUS_NO : STATUS_DONE;
+}
+
+/* What the files say comes first: nobody waits for a measurement that ends in a wrong file. */
+static enum error_code measure(const struct request *request, struct invariance_take_plan *plan,
+                               struct endpoint *endpoint, struct invariance_report *report, struct error *err)
+{
+    enum error_code code = ERROR_NONE;
+    generate_server_hash(&endpoint->server, report->settings_hash);
+    if (request->kl != NULL)
+        code = invariance_inputs_match(request->kl, plan->prompts->hash, report->settings_hash, &report->match, err);
+    if (code == ERROR_NONE && request->diff != NULL)
+        code = invariance_inputs_module(request->diff, &report->module, err);
+    if (code == ERROR_NONE && request->repro != NULL)
+        code = check_script(report, err);
+    interrupt_watch(NULL);
+    endpoint->wanted = is_wanted;
+    if (code == ERROR_NONE)
+        code = invariance_take(endpoint, plan, report->axes, err);
+    interrupt_unwatch();
+    return code;
+}
+
+static int run_on(const struct command *command, const struct request *request, struct endpoint *endpoint,
+                  struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct progress progress = {0};
+    struct prompts prompts = {0};
+    struct invariance_take_plan plan = {.prompts = &prompts,
+                                        .new_tokens = (unsigned)request->new_count,
+                                        .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+                                        .context = &progress};
+    struct invariance_report report = {
+        .endpoint = endpoint, .plan = &plan, .kl_path = request->kl, .diff_path = request->diff};
+    enum error_code code = get_prompts(request, endpoint, &prompts, &plan.most, &err);
+    if (code == ERROR_NONE)
+        code = measure(request, &plan, endpoint, &report, &err);
+    progress_end(&progress);
+    int status = code == ERROR_NONE ? tell(command, request, &report, out) : command_fail(command, &err);
+    for (int id = 0; id < INVARIANCE_AXES; id++)
+        invariance_axis_fini(&report.axes[id]);
+    invariance_reading_fini(&report.reading);
+    invariance_inputs_module_fini(&report.module);
+    prompts_fini(&prompts);
+    return status;
+}
+
+static int run(const struct command *command, struct output *out, int argc, char **argv)
+{
+    struct request request = {0};
+    struct command_operands operands;
+    struct endpoint endpoint;
+    struct error err = ERROR_INIT;
+    const struct command_option options[] = {
+        {.name = "prompts", .value = &request.prompts_file},
+        {.name = "synthetic", .value = &request.synthetic},
+        {.name = "new", .value = &request.new_tokens},
+        {.name = "most", .value = &request.most},
+        {.name = "kl", .value = &request.kl},
+        {.name = "diff", .value = &request.diff},
+        {.name = "repro", .value = &request.repro},
+        {.name = "json", .flag = &request.as_json},
+        {0},
+    };
+    if (!command_parse(command, options, argc, argv, 1, &operands) || !take_options(command, &request))
+        return STATUS_USAGE;
+    if (endpoint_open(operands.count > 0 ? operands.item[0] : NULL, &endpoint, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    int status = run_on(command, &request, &endpoint, out);
+    endpoint_fini(&endpoint);
+    return status;
+}
+
+const struct command command_invariance = {
+    .name = "invariance",
+    .usage = "invariance [OPTIONS] [RUN|URL]",
+    .summary = "find out whether a result depends on what it is computed among: condition 1",
+    .help =
+        "Examples:\n"
+        "  kldumpctl invariance quiet-otter-3\n"
+        "  kldumpctl invariance http://127.0.0.1:30000 --prompts prompts.jsonl --most 32\n"
+        "  kldumpctl invariance --prompts prompts.jsonl --kl kl.json\n"
+        "  kldumpctl invariance --diff diff.json --repro repro.py; python3 repro.py\n"
+        "  kldumpctl invariance --json | jq .reading\n"
+        "\n"
+        "Three axes, each with an answer of its own: prompts scored alone and in batches; the same position as a row\n"
+        "of the whole prompt, of a short extend, and of one row on a cached prefix; tokens decoded alone and in\n"
+        "batches. Logprobs are compared bit for bit, and the first size that changes one is named. The reference is\n"
+        "taken twice: where that differs, nothing is said about sizes. Condition 1 holds only where match of\n"
+        "'kldumpctl kl' over the same prompts is clean, too. Nobody else may use the server meanwhile: its prefix\n"
+        "cache is flushed.\n"
+        "\n"
+        "  --prompts FILE    JSON lines, each with \"input_ids\" or \"text\"\n"
+        "  --synthetic SPEC  N:LEN[-LEN]:SEED, made from a seed (default: 8:100-200:1)\n"
+        "  --new N           new tokens of each request that decodes (default: 32)\n"
+        "  --most N          the largest batch, up to 256 (default: the number of prompts, up to 8)\n"
+        "  --kl FILE         the result of 'kldumpctl kl --json' over the same prompts and settings\n"
+        "  --diff FILE       the result of 'kldumpctl diff --json' that names the operator\n"
+        "  --repro OUT.py    write ten lines of Python that call that operator on one row and on several\n"
+        "  --json            print one JSON object (schema kldump.invariance/1)\n"
+        "\n"
+        "KLDUMP_API_KEY holds the server's key where it wants one.\n"
+        "\n"
+        "Exit status: 0 nothing changes a result, 1 something does, 2 usage, 85 the server failed or changed, 87 no\n"
+        "such run, 130 interrupted.\n",
+    .run = run,
+};

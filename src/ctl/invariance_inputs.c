@@ -1,0 +1,151 @@
+#include "ctl/invariance_inputs.h"
+
+#include "base/memory.h"
+#include "base/text.h"
+#include "json/json.h"
+#include "sys/file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RESULT_MAX = 1 << 30 };
+
+static enum error_code read_result(const char *path, const char *schema, struct json **ret_json, struct error *err)
+{
+    static const struct json_limits limits = {.bytes = RESULT_MAX, .depth = JSON_DEPTH, .values = JSON_ANY_VALUES};
+    struct buffer text;
+    struct json *json = NULL;
+    const char *found = "";
+    buffer_init(&text);
+    enum error_code code = file_read(path, RESULT_MAX, &text, err);
+    if (code == ERROR_NONE)
+        code = json_parse(text.data, text.length, limits, &json, err);
+    buffer_fini(&text);
+    if (code == ERROR_NONE)
+        code = json_optional_string(json, "schema", "", &found, err);
+    if (code == ERROR_NONE && strcmp(found, schema) != 0)
+        code = error_set(err, ERROR_FORMAT, "the schema is '%.60s'; expected '%s'", found, schema);
+    if (code == ERROR_NONE)
+        *ret_json = json;
+    else
+        json_free(json);
+    return code;
+}
+
+static enum error_code named(const char *option, const char *path, enum error_code code, struct error *err)
+{
+    /* What was given is no such result: whoever gave it is told, it is no failure of ours. */
+    if (code == ERROR_FORMAT)
+        code = err->code = ERROR_BAD_VALUE;
+    if (code != ERROR_NONE)
+        error_prefix(err, "%s %.200s", option, path);
+    return code;
+}
+
+/* ---- match ---- */
+
+static enum error_code check_same(const struct json *json, const char *member, const char *what, const char *wanted,
+                                  struct error *err)
+{
+    const char *found = NULL;
+    enum error_code code = json_get_string(json, member, &found, err);
+    if (code == ERROR_NONE && strcmp(found, wanted) != 0)
+        code = error_set(err, ERROR_BAD_VALUE,
+                         "it is over other %s: hash %.32s, and those here have %s; measure both over the same", what,
+                         found, wanted);
+    return code;
+}
+
+static enum error_code get_grade(const struct json *json, const char *member, enum kl_grade *ret_grade,
+                                 struct error *err)
+{
+    const char *word = NULL;
+    enum error_code code = json_get_string(json, member, &word, err);
+    if (code != ERROR_NONE)
+        return code;
+    for (int grade = KL_GRADE_NOT_MEASURED; grade <= KL_GRADE_NONZERO; grade++)
+        if (strcmp(kl_grade_word((enum kl_grade)grade), word) == 0) {
+            *ret_grade = (enum kl_grade)grade;
+            return ERROR_NONE;
+        }
+    return error_set(err, ERROR_FORMAT, "%s is '%.40s'; expected bit-equal, stray, noise, nonzero or not measured",
+                     member, word);
+}
+
+enum error_code invariance_inputs_match(const char *path, const char *prompts_hash, const char *settings_hash,
+                                        struct invariance_match *ret_match, struct error *err)
+{
+    struct json *json = NULL;
+    struct invariance_match match = {.given = true};
+    enum error_code code = read_result(path, "kldump.kl/1", &json, err);
+    if (code == ERROR_NONE)
+        code = check_same(json, "prompts.hash", "prompts", prompts_hash, err);
+    if (code == ERROR_NONE)
+        code = check_same(json, "server.settings_hash", "settings of the server", settings_hash, err);
+    if (code == ERROR_NONE)
+        code = get_grade(json, "helpers.match.grade", &match.together, err);
+    if (code == ERROR_NONE)
+        code = get_grade(json, "helpers.match_alone.grade", &match.alone, err);
+    json_free(json);
+    if (code == ERROR_NONE)
+        *ret_match = match;
+    return named("--kl", path, code, err);
+}
+
+/* ---- the operator ---- */
+
+/* The row of the first tensor whose name is MODULE.inputs... or MODULE.output...; false where there is none. */
+static bool find_row(const struct json *json, const char *module, const char *part, const char **ret_dtype,
+                     uint64_t *ret_elements)
+{
+    char *beginning = memory_format("%s.%s", module, part);
+    bool is_found = false;
+    for (const struct json *o = json_first(json_member(json, "observations")); o != NULL && !is_found;
+         o = json_next(o)) {
+        const char *name = NULL;
+        if (json_get_string(o, "name", &name, NULL) != ERROR_NONE || !text_starts(name, beginning))
+            continue;
+        is_found = json_get_string(o, "dtype", ret_dtype, NULL) == ERROR_NONE &&
+                   json_get_u64(o, "row_elements", ret_elements, NULL) == ERROR_NONE && *ret_elements > 0;
+    }
+    free(beginning);
+    return is_found;
+}
+
+static enum error_code read_module(const struct json *json, struct invariance_module *ret_module, struct error *err)
+{
+    const char *module = NULL, *kind = NULL, *dtype = NULL, *other = NULL;
+    uint64_t inputs = 0, outputs = 0;
+    if (json_get_string(json, "verdict.module", &module, NULL) != ERROR_NONE)
+        return error_set(err, ERROR_BAD_VALUE,
+                         "this result names no module; expected one of two dumps of which the rows differ");
+    enum error_code code = json_get_string(json, "verdict.class_kind", &kind, err);
+    if (code != ERROR_NONE)
+        return code;
+    bool has_rows =
+        find_row(json, module, "inputs", &other, &inputs) && find_row(json, module, "output", &dtype, &outputs);
+    *ret_module = (struct invariance_module){.module = memory_copy(module),
+                                             .kind = memory_copy(kind),
+                                             .dtype = has_rows ? memory_copy(dtype) : NULL,
+                                             .inputs = inputs,
+                                             .outputs = outputs};
+    return ERROR_NONE;
+}
+
+enum error_code invariance_inputs_module(const char *path, struct invariance_module *ret_module, struct error *err)
+{
+    struct json *json = NULL;
+    enum error_code code = read_result(path, "kldump.diff/1", &json, err);
+    if (code == ERROR_NONE)
+        code = read_module(json, ret_module, err);
+    json_free(json);
+    return named("--diff", path, code, err);
+}
+
+void invariance_inputs_module_fini(struct invariance_module *module)
+{
+    free(module->module);
+    free(module->kind);
+    free(module->dtype);
+    *module = (struct invariance_module){0};
+}

@@ -1,0 +1,25 @@
+/* What invariance_take found, as text for people and as JSON (schema kldump.invariance/1). */
+#pragma once
+
+#include "analysis/invariance.h"
+#include "ctl/endpoint.h"
+#include "ctl/invariance_inputs.h"
+#include "ctl/invariance_take.h"
+#include "ctl/output.h"
+
+enum { INVARIANCE_REPORT_LABEL = 13 }; /* columns before a text */
+
+struct invariance_report {
+    const struct endpoint *endpoint;
+    const struct invariance_take_plan *plan;
+    char settings_hash[HASH_TEXT];
+    struct invariance_axis axes[INVARIANCE_AXES];
+    const char *kl_path; /* NULL: none given */
+    struct invariance_match match;
+    const char *diff_path; /* NULL: none given; the module is unknown then */
+    struct invariance_module module;
+    struct invariance_reading reading;
+};
+
+void invariance_report_text(const struct invariance_report *report, struct output *out);
+struct json *invariance_report_json(const struct invariance_report *report); /* the caller's */

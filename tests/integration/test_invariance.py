@@ -1,0 +1,340 @@
+"""Three axes of one server, on the stand-in's transformer: a result that depends on the size of a batch is found at the first size,
+an operator that treats one row otherwise too, and nothing is claimed that was not measured."""
+import contextlib
+import json
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "standin"))
+import guarded  # noqa: E402
+
+PROMPTS = [[16 + (7 * i + 31 * k) % 96 for i in range(length)] for k, length in enumerate((20, 33, 27, 40, 21, 25, 30, 22))]
+AXES = ("prefill", "extend", "decode")
+UNCHANGED, CHANGED, USAGE = 0, 1, 2
+
+
+def serve(place, server, faults="", flags=()):
+    return place.run(server, flags=flags, faults=faults).armed()
+
+
+def invariance(place, target, *more, prompts=4, status=0):
+    path = place.folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in PROMPTS[:prompts]))
+    return place.ctl("invariance", target, "--prompts", path, "--new", "8", *more, status=status)
+
+
+def measure(run, status, *more, **options):
+    return json.loads(invariance(run.place, run.name, "--json", *more, status=status, **options).stdout)
+
+
+@pytest.fixture(scope="module")
+def armed_standin(servers):
+    made = guarded.Place()
+    yield serve(made, servers("standin"))
+    made.end()
+
+
+def states(found):
+    return [found["axes"][axis]["state"] for axis in AXES]
+
+
+def kl_result(place, found, together, alone, **more):
+    """As `kldumpctl kl --json` writes it, over the prompts and settings of FOUND."""
+    path = place.folder / "kl.json"
+    path.write_text(json.dumps({
+        "schema": "kldump.kl/1", "prompts": {"hash": found["prompts"]["hash"]},
+        "server": {"settings_hash": found["server"]["settings_hash"]},
+        "helpers": {"match": {"grade": together}, "match_alone": {"grade": alone}}, **more}))
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_nothing_depends_on_the_size(place, standin, dtype):
+    """All is bit-equal; and that is no proof of condition 1 until match has been measured."""
+    run = serve(place, standin, flags=["--dtype", dtype])
+    found = measure(run, UNCHANGED)
+    assert states(found) == ["unchanged"] * 3
+    assert found["schema"] == "kldump.invariance/1" and found["reading"]["condition_1"] == "not shown"
+    assert "kldumpctl kl" in found["reading"]["next"]
+    assert [case["size"] for case in found["axes"]["decode"]["cases"]] == [2, 4]
+    assert [(case["size"], case["cached"]) for case in found["axes"]["extend"]["cases"]] == [
+        (1, True), (2, False), (4, False), (8, False), (16, False), (32, False)]
+    assert all(case["compared"] == case["bit_equal"] > 0 for axis in AXES for case in found["axes"][axis]["cases"])
+    assert [case["compared"] for case in found["axes"]["decode"]["cases"]] == [16, 32]  # requests x new tokens
+
+
+def test_condition_1_holds_only_with_a_clean_match(place, standin):
+    run = serve(place, standin)
+    found = measure(run, UNCHANGED)
+    for together, alone, condition in (("bit-equal", "stray", "holds"), ("stray", "bit-equal", "holds"), ("bit-equal", "noise", "not shown"),
+                                       ("nonzero", "bit-equal", "not shown"), ("not measured", "bit-equal", "not shown")):
+        path = kl_result(place, found, together, alone)
+        assert measure(run, UNCHANGED, "--kl", path)["reading"]["condition_1"] == condition, (together, alone)
+
+
+def test_with_what_kl_has_measured(place, standin):
+    run = serve(place, standin)
+    measure(run, UNCHANGED)
+    path = place.folder / "measured.json"
+    place.ctl("kl", run.name, "--prompts", place.folder / "prompts.jsonl", "--new", "8", "--min-samples", "4", "--out", path)
+    found = measure(run, UNCHANGED, "--kl", path)
+    assert found["reading"]["condition_1"] == "holds" and found["match"]["together"] == "bit-equal"
+    assert "other prompts" in invariance(place, run.name, "--kl", path, prompts=3, status=USAGE).stderr
+
+
+def test_a_match_over_something_else_is_not_taken(place, standin):
+    run = serve(place, standin)
+    found = measure(run, UNCHANGED)
+    for more in ({"prompts": {"hash": "0123456789abcdef"}}, {"server": {"settings_hash": "0123456789abcdef"}}):
+        path = kl_result(place, found, "bit-equal", "bit-equal", **more)
+        text = invariance(place, run.name, "--kl", path, status=USAGE).stderr
+        ours = found["prompts"]["hash"] if "prompts" in more else found["server"]["settings_hash"]
+        assert "0123456789abcdef" in text and ours in text
+    path = kl_result(place, found, "bit-equal", "bit-equal", schema="kldump.diff/1")
+    assert "expected 'kldump.kl/1'" in invariance(place, run.name, "--kl", path, status=USAGE).stderr
+
+
+@pytest.mark.parametrize("fault", ["batch-variant", "batch-variant=0:qkv_proj", "wrong-norm=1"])
+def test_a_decode_of_one_row_is_another(place, standin, fault):
+    """The reference of the decode is alone: the first batch is of two, and that changes a result. Prefill rows have company always."""
+    run = serve(place, standin, fault)
+    found = measure(run, CHANGED)
+    assert states(found) == ["unchanged", "changed", "changed"]
+    decode = found["axes"]["decode"]
+    assert decode["changed_at"]["size"] == 2 and decode["unchanged_at"] is None
+    first, length = decode["changed_at"]["first"], len(PROMPTS[0])
+    assert first["request"] == 0 and length < first["position"] < length + 8  # behind the first token, which the prefill gives
+    assert first["ulp"] > 0 and first["reference"] != first["found"]
+    extend = found["axes"]["extend"]
+    assert extend["changed_at"]["cached"] and extend["changed_at"]["size"] == 1
+    assert [case["cached"] for case in extend["cases"] if case["first"]] == [True]
+    assert found["reading"]["condition_1"] == "broken" and found["module"] is None
+    text = invariance(place, run.name, status=CHANGED).stdout
+    assert "the first that changes a result is a batch of 2" in text and "one row on a cached prefix" in text
+    assert f"request 0, position {first['position']}" in text and f"{first['ulp']} ULP" in text
+    assert "module       unknown" in text
+
+
+def test_without_a_prefix_cache(place, standin):
+    run = serve(place, standin, flags=["--disable-radix-cache"])
+    extend = measure(run, UNCHANGED)["axes"]["extend"]
+    assert extend["state"] == "unchanged" and "prefix cache is off" in extend["why_not"]
+    assert not any(case["cached"] for case in extend["cases"])
+
+
+@contextlib.contextmanager
+def in_front_of(port, change):
+    """The URL of a server that hands all on to the one at PORT; CHANGE sees each request to /generate and its answers."""
+    class Front(BaseHTTPRequestHandler):
+        def answer(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = urllib.request.Request(f"http://127.0.0.1:{port}{self.path}", body or None, {"Content-Type": "application/json"}, method=self.command)
+            with urllib.request.urlopen(request, timeout=60) as found:
+                text = found.read()
+            if self.path == "/generate":
+                answers = json.loads(text)
+                change(json.loads(body), answers)
+                text = json.dumps(answers).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Front) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def next_single(value):
+    """One ULP of float32 nearer to zero."""
+    bits = struct.unpack("I", struct.pack("f", value))[0]
+    return struct.unpack("f", struct.pack("I", bits - 1))[0]
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 6, 8])
+def test_the_first_size_is_found(place, standin, size):
+    """Between the last size that changes nothing and the first that does, whatever lies between powers of two; one ULP is enough."""
+    def change(request, answers):
+        if len(request["input_ids"]) >= size and request["sampling_params"]["max_new_tokens"] == 8:
+            entry = answers[1]["meta_info"]["output_token_logprobs"][3]
+            entry[0] = next_single(entry[0])
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        found = json.loads(invariance(place, url, "--json", prompts=8, status=CHANGED).stdout)
+    assert states(found) == ["unchanged", "unchanged", "changed"]
+    decode = found["axes"]["decode"]
+    assert (decode["changed_at"]["size"], decode["unchanged_at"]) == (size, size - 1 if size > 2 else None)
+    first = decode["changed_at"]["first"]
+    assert (first["request"], first["position"], first["ulp"], first["class"]) == (1, len(PROMPTS[1]) + 3, 1, "stray")
+    assert first["found"] == next_single(first["reference"])
+    sizes = [case["size"] for case in decode["cases"]]
+    assert sizes == sorted(sizes) and {2, 4, 8} <= set(sizes)
+
+
+def test_a_first_new_token_is_no_decode(place, standin):
+    def change(request, answers):
+        if len(request["input_ids"]) > 1 and request["sampling_params"]["max_new_tokens"] == 8:
+            answers[0]["meta_info"]["output_token_logprobs"][0][0] -= 0.5
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        text = invariance(place, url, status=CHANGED).stdout
+    assert f"request 0, position {len(PROMPTS[0])}," in text and "that is the first new token" in text
+
+
+def test_a_prefill_in_a_batch(place, standin):
+    def change(request, answers):
+        if len(request["input_ids"]) >= 4 and request["sampling_params"]["max_new_tokens"] == 0:
+            entry = answers[2]["meta_info"]["input_token_logprobs"][5]
+            entry[0] *= 1.5
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        found = json.loads(invariance(place, url, "--json", status=CHANGED).stdout)
+    assert states(found) == ["changed", "unchanged", "unchanged"]
+    at = found["axes"]["prefill"]["changed_at"]
+    assert (at["size"], at["first"]["request"], at["first"]["position"], at["first"]["class"]) == (4, 2, 5, "beyond")
+    assert found["axes"]["prefill"]["unchanged_at"] == 3
+
+
+def test_somebody_fills_the_cache(place, standin):
+    def change(_request, answers):
+        answers[-1]["meta_info"]["cached_tokens"] = 6
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        text = invariance(place, url, status=85).stderr
+    assert "6 tokens were found in the cache right after it was flushed" in text and "prefill" in text
+
+
+def test_a_prefix_that_is_not_found(place, standin):
+    """Nothing is said about one row behind a cached prefix where it was computed anew."""
+    def change(_request, answers):
+        answers[0]["meta_info"]["cached_tokens"] = 0
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        found = json.loads(invariance(place, url, "--json", status=UNCHANGED).stdout)
+    assert "request 0 found 0 of its 19 tokens" in found["axes"]["extend"]["why_not"]
+    assert not any(case["cached"] for case in found["axes"]["extend"]["cases"])
+    path = kl_result(place, found, "bit-equal", "bit-equal")
+    assert found["reading"]["condition_1"] == "not shown" and "a part of extend" in found["reading"]["text"]
+    with in_front_of(run.status()["port"], change) as url:
+        assert json.loads(invariance(place, url, "--json", "--kl", path).stdout)["reading"]["condition_1"] == "not shown"
+
+
+def test_what_does_not_repeat_says_nothing_about_sizes(place, standin):
+    seen = []
+
+    def change(request, answers):
+        if request["sampling_params"]["max_new_tokens"] == 8:
+            seen.append(1)
+            answers[0]["meta_info"]["output_token_logprobs"][2][0] -= 0.25 * len(seen)
+    run = serve(place, standin)
+    with in_front_of(run.status()["port"], change) as url:
+        found = json.loads(invariance(place, url, "--json", status=CHANGED).stdout)
+    assert states(found) == ["unchanged", "unchanged", "not repeatable"] and found["axes"]["decode"]["changed_at"] is None
+    assert found["reading"]["condition_1"] == "not shown" and "one time to the next" in found["reading"]["text"]
+
+
+def test_a_server_that_is_another_in_the_end(place, standin):
+    run = serve(place, standin)
+    seen = []
+
+    def change(request, answers):
+        seen.append(request)
+        if len(seen) == 3:
+            place.ctl("stop", run.name, "--now")
+    with in_front_of(run.status()["port"], change) as url:
+        done = invariance(place, url, "--json", status=None)
+    assert done.returncode == 85 and not done.stdout
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--most", "1"], "too few"), (["--most", "5"], "4 prompts; a batch of 5"), (["--new", "1"], "too few"),
+    (["--repro", "x.py"], "--diff FILE"), (["--prompts", "x"], "exclude each other"), (["--kl", "missing.json"], "missing.json")])
+def test_bad_options(armed_standin, arguments, words):
+    done = armed_standin.place.ctl("invariance", armed_standin.name, "--synthetic", "4:20-30:1", *arguments, status=None)
+    assert done.returncode and words in done.stderr and not done.stdout
+
+
+def test_interrupted(place, standin):
+    """The server is slow, and nobody waits for it."""
+    run = place.run(standin, environment={"KLDUMP_STANDIN_STEP_MS": "300"}).armed()
+    waiting = place.start([guarded.CTL, "invariance", run.name, "--new", "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    guarded.wait_for(lambda: "Prefill batch, #new-seq: 1, #new-token: 1" in run.log.split("armed")[-1] and run.log.count("/flush_cache") > 3)
+    waiting.send_signal(signal.SIGINT)
+    out, err = waiting.communicate(timeout=30)
+    assert waiting.returncode == 130 and "interrupted" in err and not out
+
+
+# ---- the script
+
+def dump_and_diff(run):
+    """The result of diff on a decode of the first prompt and its scoring prefill."""
+    url = f"http://127.0.0.1:{run.status()['port']}/generate"
+    run.dump("dec")
+    sampling = {"max_new_tokens": 4, "temperature": 0, "ignore_eos": True}
+    answer = guarded.post(url, {"input_ids": PROMPTS[0], "rid": "dec", "sampling_params": sampling})
+    run.place.ctl("pause", run.name)
+    run.dump("pre")
+    guarded.post(url, {"input_ids": [*PROMPTS[0], *answer["output_ids"]], "rid": "pre", "return_logprob": True, "logprob_start_len": 0,
+                       "sampling_params": {"max_new_tokens": 0}})
+    run.place.ctl("pause", run.name)
+    path = run.place.folder / "diff.json"
+    path.write_text(run.place.ctl("diff", run.directory / "dec", run.directory / "pre", "--json", status=CHANGED).stdout)
+    return path
+
+
+def test_the_script_of_a_module(place, standin):
+    run = serve(place, standin, "batch-variant=1:gate_up_proj", ["--dtype", "float32"])
+    path, script = dump_and_diff(run), place.folder / "repro.py"
+    found = measure(run, CHANGED, "--diff", path, "--repro", script)
+    assert found["module"] == "model.layers.1.mlp.gate_up_proj"
+    lines = script.read_text().splitlines()
+    assert len(lines) == 10 and "model.layers.1.mlp.gate_up_proj (matrix product)" in lines[0]
+    assert lines[2] == "M, K, N, DTYPE = 2, 64, 256, torch.float32"
+    compile(script.read_text(), "repro.py", "exec")
+    assert "gate_up_proj (matrix product), as" in invariance(place, run.name, "--diff", path, status=CHANGED).stdout
+
+
+def test_no_script_of_what_is_no_matrix_product(place, standin):
+    run = serve(place, standin, "wrong-norm=1")
+    path, script = dump_and_diff(run), place.folder / "repro.py"
+    text = invariance(place, run.name, "--diff", path, "--repro", script, status=None)
+    assert text.returncode and "post_attention_layernorm" in text.stderr and not script.exists()
+
+
+@pytest.mark.real
+def test_the_script_runs(place, standin, servers):
+    """With torch alone: a status of 0 or 1, and one line that says how many elements differ."""
+    run = serve(place, standin, "batch-variant=1:gate_up_proj")
+    script = place.folder / "repro.py"
+    measure(run, CHANGED, "--diff", dump_and_diff(run), "--repro", script)
+    done = subprocess.run([servers("real").python(place), "-W", "ignore", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    counted = int(done.stdout.split(": ")[1].split(" of 512 ")[0])
+    assert "between M=1 and M=2" in done.stdout and (counted > 0) == (done.returncode == 1)
+
+
+@pytest.mark.real
+def test_the_real_server(place, servers):
+    """Unedited, on a CPU: its operators take another way for one row, the same one each time."""
+    found = measure(serve(place, servers("real")), CHANGED)
+    assert states(found)[1:] == ["changed", "changed"] and found["reading"]["condition_1"] == "broken"
+    assert all(found["axes"][axis]["again"]["first"] is None for axis in AXES)
+    cached = found["axes"]["extend"]["cases"][0]
+    assert cached["cached"] and cached["compared"] == 4
+    assert found["axes"]["decode"]["changed_at"]["size"] == 2
