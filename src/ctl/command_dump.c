@@ -196,6 +196,7 @@ static bool read_operands(struct dump *dump, const struct command_operands *oper
     return true;
 }
 
+/* Of another user's it cannot be meant, and he must not take names of experiments away. */
 static bool is_live_run(const char *name)
 {
     struct find_list list = {0};
@@ -203,7 +204,8 @@ static bool is_live_run(const char *name)
     if (find_all(&list, NULL) != ERROR_NONE)
         return false;
     for (size_t i = 0; i < list.count && !found; i++)
-        found = find_is_live(list.seen[i].run) && strcmp(show_member(list.seen[i].run, "name"), name) == 0;
+        found = find_is_live(list.seen[i].run) && find_is_ours(list.seen[i].run) &&
+                strcmp(show_member(list.seen[i].run, "name"), name) == 0;
     find_list_fini(&list);
     return found;
 }

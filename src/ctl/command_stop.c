@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { GONE_MS = 2000 }; /* a guard that has told the end is gone a moment later */
 
@@ -119,12 +118,6 @@ static int stop_one(const struct command *command, struct output *out, const cha
 
 /* ---- all of them ---- */
 
-static bool is_ours(const struct json *run)
-{
-    uint64_t uid = 0;
-    return !show_number(run, "uid", &uid) || uid == geteuid();
-}
-
 /* Orders the end of every live run of the list; those that somebody else owns and does not let us end are left out.
  * Returns how many are on their way; *status: of the first that could not be asked. */
 static size_t ask_all(const struct command *command, const struct find_list *list, bool now, struct find *ret_all,
@@ -146,7 +139,7 @@ static size_t ask_all(const struct command *command, const struct find_list *lis
             continue;
         }
         find_fini(one);
-        if ((code == ERROR_FORBIDDEN && !is_ours(run)) || code == ERROR_NO_RUN)
+        if ((code == ERROR_FORBIDDEN && !find_is_ours(run)) || code == ERROR_NO_RUN)
             continue;
         int failed = command_fail(command, &err);
         *status = *status == STATUS_DONE ? failed : *status;

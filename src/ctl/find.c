@@ -22,6 +22,12 @@ bool find_is_live(const struct json *run)
     return strcmp(show_member(run, "state"), "ended") != 0;
 }
 
+bool find_is_ours(const struct json *run)
+{
+    uint64_t uid = 0;
+    return !show_number(run, "uid", &uid) || uid == geteuid();
+}
+
 /* ---- kldumpd ---- */
 
 enum error_code find_daemon(struct client **ret_client, char **ret_path, struct error *err)
@@ -168,9 +174,7 @@ static size_t live_names(const struct find_list *list, enum whose whose, struct 
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         const struct json *run = list->seen[i].run;
-        uint64_t uid = geteuid();
-        json_optional_u64(run, "uid", uid, &uid, NULL);
-        bool ours = uid == geteuid();
+        bool ours = find_is_ours(run);
         if (!find_is_live(run) || (whose == OURS && !ours) || (whose == OTHERS && ours))
             continue;
         const char *owner = ours ? "" : show_member(run, "owner");

@@ -60,6 +60,7 @@ struct find_list {
 enum error_code find_all(struct find_list *ret_list, struct error *err);
 void find_list_fini(struct find_list *list); /* also of a zeroed one */
 bool find_is_live(const struct json *run);
+bool find_is_ours(const struct json *run); /* of the user that we are */
 
 /* Opens a run of the list, as find_run. */
 enum error_code find_open(const struct find_seen *seen, struct find *ret_find, struct error *err);

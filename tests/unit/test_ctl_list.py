@@ -258,6 +258,12 @@ class SameName(More):
                           ("/t", "'/t' is not the name of a run; expected NAME, or OWNER/NAME"), ("4712/../t", "not the name of a run"), ("-1/t", "unknown option")):
             self.assertIn(text, self.ctl("status", bad, status=2)[1])
 
+    def test_a_run_of_others_takes_no_name_of_an_experiment_away(self):
+        guard = self.guard("mine")
+        self.ctl("dump", "t")  # as their runs are called
+        self.assertEqual(guard.run["exp"], "t")
+        self.assertIn("say which experiment", self.ctl("dump", "mine", status=2)[1])
+
     def test_both_are_stopped(self):
         self.assertEqual(self.ctl("stop", "--all")[0], "t: stopped\nt: stopped\n")
 
