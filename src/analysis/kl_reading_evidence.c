@@ -21,24 +21,25 @@ static size_t count_dirty(const struct kl_path *path)
 
 static void add_paths(const struct kl_facts *facts, struct list *list)
 {
+    struct buffer dirty, clean;
+    buffer_init(&dirty);
+    buffer_init(&clean);
     for (int id = 0; id < KL_PATHS; id++) {
         const struct kl_path *path = &facts->paths[id];
-        const char *word = kl_path_word((enum kl_path_id)id);
-        if (!kl_reading_dirty(path))
-            continue;
-        list_add_format(list, "%s: %s, mean k3 %.2g; %zu of %zu tokens beyond stray, in %zu of %zu requests", word,
-                        kl_grade_word(path->grade), path->mean, path->beyond, path->tokens, count_dirty(path),
-                        path->kept);
+        const char *word = kl_path_word((enum kl_path_id)id), *grade = kl_grade_word(path->grade);
+        if (kl_reading_dirty(path))
+            buffer_format(&dirty, "%s%s (%s, %zu of %zu tokens beyond stray in %zu of %zu requests)",
+                          dirty.length > 0 ? "; " : "dirty: ", word, grade, path->beyond, path->tokens,
+                          count_dirty(path), path->kept);
+        else if (path->grade != KL_GRADE_NOT_MEASURED)
+            buffer_format(&clean, "%s%s (%s)", clean.length > 0 ? "; " : "clean: ", word, grade);
     }
-    struct buffer text;
-    buffer_init(&text);
-    for (int id = 0; id < KL_PATHS; id++)
-        if (kl_grade_clean(facts->paths[id].grade))
-            buffer_format(&text, "%s%s (%s)", text.length > 0 ? ", " : "", kl_path_word((enum kl_path_id)id),
-                          kl_grade_word(facts->paths[id].grade));
-    if (text.length > 0)
-        list_add_format(list, "clean: %s", text.data);
-    buffer_fini(&text);
+    if (dirty.length > 0)
+        list_add(list, dirty.data);
+    if (clean.length > 0)
+        list_add(list, clean.data);
+    buffer_fini(&dirty);
+    buffer_fini(&clean);
 }
 
 static void add_shift(const struct kl_facts *facts, struct list *list)

@@ -1,5 +1,6 @@
 #include "ctl/kl_report.h"
 
+#include "base/list.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL_WIDTH = 13, COLUMNS = 12, CELL = 64, STRIP = 60 };
+enum { LABEL_WIDTH = 13, COLUMNS = 12, FIRST_SHARE = 4, SHARES = 5, CELL = 64, TABLE_WIDTH = 112, STRIP = 60 };
 
 static void pair(struct output *out, const char *label, const char *text)
 {
@@ -101,34 +102,52 @@ static void fill_row(const struct kl_report *report, enum kl_path_id id, char (*
         return;
     cell(cells, 2, "%s", short_number(path->mean, number));
     cell(cells, 3, "%s", short_number(path->max, number));
-    for (size_t t = 0; t < KL_THRESHOLDS - 1; t++)
-        cell(cells, 4 + t, path->share_above[t] > 0 ? "%.2f%%" : "0", 100 * path->share_above[t]);
+    for (size_t t = 0; t < SHARES; t++)
+        cell(cells, FIRST_SHARE + t, path->share_above[t] > 0 ? "%.3g%%" : "0", 100 * path->share_above[t]);
     cell(cells, 9, "%zu", path->bit_equal);
     cell(cells, 10, "%zu", path->stray);
     cell(cells, 11, "%zu", path->beyond);
 }
 
+static enum output_style style_of(const struct kl_report *report, enum kl_path_id id)
+{
+    enum kl_grade grade = report->paths[id].grade;
+    if (grade == KL_GRADE_NOT_MEASURED)
+        return OUTPUT_DIM;
+    if (kl_grade_clean(grade))
+        return OUTPUT_GREEN;
+    return kl_report_path_is_fine(report, id) ? OUTPUT_YELLOW : OUTPUT_RED;
+}
+
+/* On a narrow terminal without the shares above thresholds: --json has them. */
+static bool is_shown(size_t column, size_t width)
+{
+    return width == 0 || width >= TABLE_WIDTH || column < FIRST_SHARE || column >= FIRST_SHARE + SHARES;
+}
+
 static void print_table(const struct kl_report *report, struct output *out)
 {
-    static const char *const headings[COLUMNS] = {"path",   ">grade", ">mean k3", ">max",       ">>1e-9", ">>1e-6",
+    static const char *const headings[COLUMNS] = {"path",   "grade",  ">mean k3", ">max",       ">>1e-9", ">>1e-6",
                                                   ">>1e-4", ">>1e-3", ">>1e-2",   ">bit-equal", ">stray", ">beyond"};
-    static char cells[KL_PATHS * COLUMNS][CELL];
-    const char *texts[KL_PATHS * COLUMNS];
+    char cells[COLUMNS][CELL];
+    const char *shown[COLUMNS];
+    struct list texts = {0};
     enum output_style styles[KL_PATHS];
+    size_t columns = 0, width = output_width(out);
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (is_shown(i, width))
+            shown[columns++] = headings[i];
     for (size_t id = 0; id < KL_PATHS; id++) {
-        const struct kl_path *path = &report->paths[id];
-        bool measured = path->grade != KL_GRADE_NOT_MEASURED;
-        fill_row(report, (enum kl_path_id)id, cells + id * COLUMNS);
-        styles[id] = !measured                                             ? OUTPUT_DIM
-                     : kl_grade_clean(path->grade)                         ? OUTPUT_GREEN
-                     : kl_report_path_is_fine(report, (enum kl_path_id)id) ? OUTPUT_YELLOW
-                                                                           : OUTPUT_RED;
+        styles[id] = style_of(report, (enum kl_path_id)id);
+        fill_row(report, (enum kl_path_id)id, cells);
+        for (size_t i = 0; i < COLUMNS; i++)
+            if (is_shown(i, width))
+                list_add(&texts, cells[i]);
     }
-    for (size_t i = 0; i < KL_PATHS * COLUMNS; i++)
-        texts[i] = cells[i];
     output_text(out, "\n");
-    output_table(out, COLUMNS, headings, KL_PATHS, texts, styles);
+    output_table(out, columns, shown, KL_PATHS, (const char *const *)list_vector(&texts), styles);
     output_text(out, "\n");
+    list_fini(&texts);
 }
 
 /* ---- what else is to be known of a path ---- */

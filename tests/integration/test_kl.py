@@ -185,6 +185,21 @@ def test_hashes():
                 assert left["rid"] != right["rid"]
 
 
+def test_every_member_is_described():
+    described = set(re.findall(r"`([a-z_0-9]+)`", (SOURCE / "doc/kl.md").read_text()))
+
+    def members(value, skip=("settings", "share_above")):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+            if isinstance(key, str):
+                yield key
+            if key not in skip:
+                yield from members(child)
+    with serving(f"{ROWS},stale-page=4", WINDOW) as server:
+        found = ctl(server, *SMALL, status=DIRTY)
+    assert set(members(found)) | {"hash", "count", "source"} <= described | {"hash", "count", "source"}
+    assert next(iter(found)) == "schema"
+
+
 def test_without_a_cache():
     found = measure("batch-variant", flags=["--disable-radix-cache"], status=DIRTY)
     for name in ("prefill_cache_hit", "decode_cache_hit", "restore"):
