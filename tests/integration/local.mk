@@ -28,4 +28,3 @@ EXTRA_DIST += tests/integration/test_diff.py
 EXTRA_DIST += tests/integration/test_invariance.py
 EXTRA_DIST += tests/integration/test_state_diff.py tests/integration/test_state_probe.py tests/integration/state_probe_world.py
 EXTRA_DIST += tests/integration/test_kl.py tests/integration/kl_helpers.py tests/integration/test_kl_harness.py
-EXTRA_DIST += tests/integration/test_diff_runs.py tests/integration/pair_client.py
