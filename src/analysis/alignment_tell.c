@@ -120,6 +120,10 @@ static void tell_best(const struct alignment_view *view, const struct side *refe
     size_t last = decode->known_length > 0 ? decode->known_length - 1 : 0;
     if (best == NULL)
         diff_tell(diff, DIFF_MESSAGE_M2, "request %s: the other side has no request at all", request);
+    else if (decode->known_length == 0)
+        diff_tell(diff, DIFF_MESSAGE_M2,
+                  "request %s: its first pass begins at position %zu, and no pass says which tokens stand before",
+                  request, decode->cached_length);
     else if (longest == best->known_length && longest < decode->known_length)
         diff_tell(
             diff, DIFF_MESSAGE_M2,

@@ -85,21 +85,32 @@ static int64_t find_row(const struct scan *scan, uint32_t observation, size_t pa
     return found;
 }
 
+/* One token more or less at the front moves all rows by one: the first that differs and the last one. */
+static bool is_leading_token(const struct scan *scan, uint32_t observation, int64_t shift)
+{
+    const uint8_t *marks = scan->diff->observations[observation].marks;
+    size_t last = scan->diff->pair_count - 1;
+    while (last > 0 && marks[last] <= DIFF_MARK_EQUAL)
+        last--;
+    return (shift == 1 || shift == -1) &&
+           find_row(scan, observation, last) == (int64_t)scan->diff->pairs[last].b_row + shift;
+}
+
 static void prove_unequal(const struct scan *scan, uint32_t observation, size_t pair)
 {
     struct diff *diff = scan->diff;
     const struct diff_observation *of = &diff->observations[observation];
     const struct diff_pair *where = &diff->pairs[pair];
     size_t tested = of->tested + of->control_tested, unequal = of->unequal + of->control_unequal;
-    int64_t row = find_row(scan, observation, pair);
+    int64_t row = find_row(scan, observation, pair), shift = row - (int64_t)where->b_row;
     diff_prove(diff, DIFF_PROOF_A4, DIFF_PROOF_FAILS,
                "%s: %zu of %zu rows differ, the first at position %" PRId64 " (token %" PRId64 ")", of->name, unequal,
                tested, where->position, where->id);
     if (row >= 0)
-        diff_tell(diff, DIFF_MESSAGE_M6,
+        diff_tell(diff, is_leading_token(scan, observation, shift) ? DIFF_MESSAGE_M6 : DIFF_MESSAGE_M15,
                   "%s of position %" PRId64 " is row %" PRId64 " of the reference's pass at step %" PRIu64
                   ", expected row %" PRIu32 ": shifted by %+" PRId64,
-                  of->name, where->position, row, where->b_step, where->b_row, row - (int64_t)where->b_row);
+                  of->name, where->position, row, where->b_step, where->b_row, shift);
     else if (of->note != NULL) /* of another type: there are no two elements side by side */
         diff_tell(diff, DIFF_MESSAGE_M12, "%s of token %" PRId64 " at position %" PRId64 ": %s", of->name, where->id,
                   where->position, of->note);

@@ -235,6 +235,25 @@ static void add_pattern(const struct diff *diff, struct buffer *text)
         buffer_format(text, "; all %" PRIu32 " ranks have the same wrong bits", diff->ranks);
 }
 
+/* Rows that decode, of the requests that were compared, without a row that has the same tokens before it. */
+static void add_left_out(const struct diff *diff, struct buffer *text)
+{
+    size_t decoded = 0, compared = 0;
+    for (size_t i = 0; i < diff->request_count && diff->pairing == DIFF_PAIRING_PHASES; i++) {
+        const struct diff_request *request = &diff->requests[i];
+        int64_t last = -1; /* several ranks have the same position */
+        decoded += request->a_length > request->prompt_length ? request->a_length - request->prompt_length : 0;
+        for (size_t k = 0; k < request->pair_count; k++) {
+            const struct diff_pair *pair = &diff->pairs[request->first_pair + k];
+            compared += pair->target && pair->position >= (int64_t)request->prompt_length && pair->position != last;
+            last = pair->target ? pair->position : last;
+        }
+    }
+    if (compared < decoded)
+        buffer_format(text, "; %zu of %zu decoded tokens are in no scoring pass: not compared", decoded - compared,
+                      decoded);
+}
+
 static void add_where(const struct diff *diff, struct buffer *text)
 {
     const struct diff_verdict *v = &diff->verdict;
@@ -246,6 +265,7 @@ static void add_where(const struct diff *diff, struct buffer *text)
         buffer_format(text, "%zu row%s of %zu request%s, %zu tensors each", diff->target_count,
                       diff->target_count == 1 ? "" : "s", diff->request_count, diff->request_count == 1 ? "" : "s",
                       diff->observation_count);
+        add_left_out(diff, text);
         return;
     }
     if (first != NULL && first->has_layer)

@@ -193,7 +193,7 @@ const struct command command_diff = {
         "in the dumps.\n"
         "\n"
         "First the certificate: A1 to A9 say what is proven about the rows that are compared. Only when A1 to A4 hold\n"
-        "is an operator named; else a message M1 to M14 says what was seen and what to do. Rows are compared bit by\n"
+        "is an operator named; else a message M1 to M15 says what was seen and what to do. Rows are compared bit by\n"
         "bit. 'op' is an operator with equal inputs and another output; 'gap' and 'glue' lie in code that no hook\n"
         "sees; 'op+cache' may also have read a wrong cache; 'state' carries a state that is not proven equal.\n"
         "\n"

@@ -11,7 +11,7 @@
 const char *const diff_world_scenarios[] = {
     "clean",   "op",    "op-cache", "state", "gap", "glue", "nan",      "requests", "ranks",   "moe", "long",
     "hostile", "first", "swapped",  "m1",    "m2",  "m3",   "m4",       "m5",       "m6",      "m7",  "m8",
-    "m9",      "m10",   "m11",      "m12",   "m13", "m14",  "unusable", "refused",  "nothing", NULL};
+    "m9",      "m10",   "m11",      "m12",   "m13", "m14", "m15",  "unusable", "refused",  "nothing", NULL};
 
 struct shape {
     unsigned layers, ranks, requests;

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* Every scenario there is; NULL ends it. Each "m1" .. "m14" is not proven, with that message. */
+/* Every scenario there is; NULL ends it. Each "m1" .. "m15" is not proven, with that message. */
 extern const char *const diff_world_scenarios[];
 
 /* Fills a zeroed diff; ends the process on an unknown name. diff_fini frees it. */

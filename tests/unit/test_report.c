@@ -91,6 +91,11 @@ static void equal(void **state)
     line_has(&diff, REPORT_WHAT, "EQUAL (proven): no difference");
     line_has(&diff, REPORT_WHERE, "8 rows of 1 request");
     line_has(&diff, REPORT_EVIDENCE, "84 of 86 tensors compared, none unequal");
+    char *text = report_line_text(&diff, REPORT_WHERE);
+    assert_null(strstr(text, "not compared"));
+    free(text);
+    diff.requests[0].a_length += 5; /* decoded further than what was scored */
+    line_has(&diff, REPORT_WHERE, "; 5 of 13 decoded tokens are in no scoring pass: not compared");
     assert_null(report_line_text(&diff, REPORT_CLASS));
     diff_fini(&diff);
 }
@@ -100,9 +105,10 @@ static void nothing_without_proof(void **state)
 {
     static const struct {
         const char *scenario, *headline;
-    } cases[] = {{"m1", "NOT PROVEN"},  {"m2", "NOT PROVEN"},   {"m3", "NOT PROVEN"},     {"m4", "NOT PROVEN"},
-                 {"m6", "NOT PROVEN"},  {"m11", "NOT PROVEN"},  {"m12", "NOT PROVEN"},    {"m13", "NOT PROVEN"},
-                 {"m14", "NOT PROVEN"}, {"refused", "REFUSED"}, {"unusable", "UNUSABLE"}, {"nothing", "UNUSABLE"}};
+    } cases[] = {{"m1", "NOT PROVEN"},   {"m2", "NOT PROVEN"},  {"m3", "NOT PROVEN"},   {"m4", "NOT PROVEN"},
+                 {"m6", "NOT PROVEN"},   {"m11", "NOT PROVEN"}, {"m12", "NOT PROVEN"},  {"m13", "NOT PROVEN"},
+                 {"m14", "NOT PROVEN"},  {"m15", "NOT PROVEN"}, {"refused", "REFUSED"}, {"unusable", "UNUSABLE"},
+                 {"nothing", "UNUSABLE"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct diff diff;

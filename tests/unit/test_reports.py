@@ -10,7 +10,7 @@ import unittest
 from html.parser import HTMLParser
 
 SAMPLES = os.path.join("tests", "unit", "report_samples")
-UNPROVEN = ["m1", "m2", "m3", "m4", "m6", "m11", "m12", "m13", "m14", "unusable", "refused", "nothing"]
+UNPROVEN = ["m1", "m2", "m3", "m4", "m6", "m11", "m12", "m13", "m14", "m15", "unusable", "refused", "nothing"]
 LOOSE = {"meta", "path", "rect"}  # without an end tag in HTML, or ended by "/>" in SVG
 CULPRITS = {"op": "model.layers.1.input_layernorm", "op-cache": "model.layers.0.self_attn.attn", "state": "model.layers.1.self_attn.attn",
             "gap": "model.layers.1.mlp", "glue": "model.layers.1.mlp", "moe": "model.layers.17.mlp.gate"}
