@@ -85,13 +85,18 @@ static bool comes_before(const struct invariance_case *a, const struct invarianc
     return a->cached != b->cached ? a->cached : a->size < b->size;
 }
 
-void invariance_add(struct invariance_axis *axis, const struct invariance_case *one)
+struct invariance_case *invariance_case_at(struct invariance_axis *axis, size_t size, bool cached)
 {
-    size_t at = axis->case_count++;
-    axis->cases = memory_resize(axis->cases, axis->case_count, sizeof axis->cases[0]);
-    for (; at > 0 && comes_before(one, &axis->cases[at - 1]); at--)
-        axis->cases[at] = axis->cases[at - 1];
-    axis->cases[at] = *one;
+    const struct invariance_case one = {.size = size, .cached = cached};
+    size_t at = 0;
+    while (at < axis->case_count && comes_before(&axis->cases[at], &one))
+        at++;
+    if (at < axis->case_count && !comes_before(&one, &axis->cases[at]))
+        return &axis->cases[at];
+    axis->cases = memory_resize(axis->cases, axis->case_count + 1, sizeof axis->cases[0]);
+    memmove(axis->cases + at + 1, axis->cases + at, (axis->case_count++ - at) * sizeof axis->cases[0]);
+    axis->cases[at] = one;
+    return &axis->cases[at];
 }
 
 const struct invariance_case *invariance_first(const struct invariance_axis *axis,
@@ -245,7 +250,7 @@ void invariance_reading_fini(struct invariance_reading *reading)
 static const struct {
     const char *word, *what;
 } axis_table[INVARIANCE_AXES] = {
-    {"prefill", "each prompt scored alone, and in a batch"},
+    {"prefill", "each prompt scored alone and in a batch, and the first new token, which its last row gives"},
     {"extend", "each position as a row of the whole prompt, of a short extend, and of one row on a cached prefix"},
     {"decode", "each request decoded alone, and in a batch"},
 };

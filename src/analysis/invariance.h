@@ -51,8 +51,8 @@ struct invariance_axis {
     size_t case_count;
 };
 
-/* Takes the case in, where its size belongs. */
-void invariance_add(struct invariance_axis *axis, const struct invariance_case *one);
+/* The case of this size; an empty one is put where it belongs if there is none. Borrowed, until the next call. */
+struct invariance_case *invariance_case_at(struct invariance_axis *axis, size_t size, bool cached);
 
 enum invariance_state {
     INVARIANCE_NOT_MEASURED, /* or nothing was compared */

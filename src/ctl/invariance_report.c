@@ -109,16 +109,12 @@ static void print_changed(enum invariance_axis_id id, const struct invariance_ax
     free(unchanged);
 }
 
-/* A batch is prefilled before it decodes, and that gives its first new tokens. */
-static void print_prefill_too(const struct invariance_report *report, struct output *out)
+/* A batch is prefilled before it decodes. */
+static void print_prefill_too(const struct invariance_axis axes[INVARIANCE_AXES], struct output *out)
 {
-    const struct invariance_case *before, *first = invariance_first(&report->axes[INVARIANCE_DECODE], &before);
-    if (first == NULL)
-        return;
-    if (first->first.position == report->plan->prompts->items[first->first.request].length)
-        output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM,
-                    "that is the first new token: it comes from the prefill of the batch, not from a decode");
-    if (invariance_first(&report->axes[INVARIANCE_PREFILL], &before) != NULL)
+    const struct invariance_case *before;
+    if (invariance_first(&axes[INVARIANCE_DECODE], &before) != NULL &&
+        invariance_first(&axes[INVARIANCE_PREFILL], &before) != NULL)
         output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM,
                     "a batch is prefilled together, too: what prefill changes is in the cache that this decode reads");
 }
@@ -160,7 +156,7 @@ void invariance_report_text(const struct invariance_report *report, struct outpu
     print_table(report, out);
     for (int id = 0; id < INVARIANCE_AXES; id++)
         print_axis((enum invariance_axis_id)id, &report->axes[id], out);
-    print_prefill_too(report, out);
+    print_prefill_too(report->axes, out);
     output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM,
                 "a batch is what was sent together; which passes the server made of it is in a dump alone");
     if (reading->condition == INVARIANCE_BROKEN)

@@ -92,13 +92,27 @@ static struct invariance_tokens tokens_of(const struct take *take, size_t reques
                                       .logprobs = answer->input_logprobs};
 }
 
-static void compare(const struct take *take, size_t request, const struct form *form,
-                    const struct generate_answer *reference, const struct generate_answer *found,
-                    struct invariance_case *one)
+static struct invariance_case *case_of(struct take *take, enum invariance_axis_id id, size_t size)
 {
-    const struct invariance_tokens a = tokens_of(take, request, form, reference),
-                                   b = tokens_of(take, request, form, found);
-    invariance_compare(one, request, &a, &b);
+    return size == 1 ? &take->axes[id].again : invariance_case_at(&take->axes[id], size, false);
+}
+
+/* What a batch of `size` gave one request, 1: the request alone, once more. The first new token comes from the last row
+ * of the prompt, so it belongs to the prefill. */
+static void compare(struct take *take, enum invariance_axis_id id, size_t size, size_t request, const struct form *form,
+                    const struct generate_answer *reference, const struct generate_answer *found)
+{
+    struct invariance_tokens a = tokens_of(take, request, form, reference), b = tokens_of(take, request, form, found);
+    if (form->logprob_start == OUTPUT_ONLY) {
+        struct invariance_tokens first = a;
+        first.count = 1;
+        invariance_compare(case_of(take, INVARIANCE_PREFILL, size), request, &first, &b);
+        if (a.ids[0] != b.ids[0])
+            return;
+        a = (struct invariance_tokens){
+            .first = a.first + 1, .count = a.count - 1, .ids = a.ids + 1, .logprobs = a.logprobs + 1};
+    }
+    invariance_compare(case_of(take, id, size), request, &a, &b);
 }
 
 /* Moves the only answer out of `answers`. */
@@ -119,7 +133,7 @@ static void answers_free(struct generate_answer *answers, size_t count)
 /* ---- alone, and in batches ---- */
 
 /* Each request alone, twice; the first answers become ret_alone (also on failure: to be freed). */
-static enum error_code take_alone(struct take *take, const struct form *form, struct invariance_axis *axis,
+static enum error_code take_alone(struct take *take, enum invariance_axis_id id, const struct form *form,
                                   struct generate_answer *ret_alone, struct error *err)
 {
     for (size_t i = 0; i < take->plan->most; i++) {
@@ -131,66 +145,69 @@ static enum error_code take_alone(struct take *take, const struct form *form, st
             code = send_fresh(take, i, 1, 0, form, &again, err);
         if (code != ERROR_NONE)
             return code;
-        compare(take, i, form, &ret_alone[i], &again.items[0], &axis->again);
+        compare(take, id, 1, i, form, &ret_alone[i], &again.items[0]);
         generate_answers_fini(&again);
     }
-    axis->again.size = 1;
+    take->axes[id].again.size = 1;
     return ERROR_NONE;
 }
 
-static enum error_code take_batch(struct take *take, const struct form *form, const struct generate_answer *alone,
-                                  size_t size, struct invariance_axis *axis, struct error *err)
+static enum error_code take_batch(struct take *take, enum invariance_axis_id id, const struct form *form,
+                                  const struct generate_answer *alone, size_t size, struct error *err)
 {
     struct generate_answers answers = {0};
-    struct invariance_case one = {.size = size};
     enum error_code code = send_fresh(take, 0, size, 0, form, &answers, err);
-    if (code != ERROR_NONE)
-        return code;
-    for (size_t i = 0; i < size; i++)
-        compare(take, i, form, &alone[i], &answers.items[i], &one);
+    for (size_t i = 0; code == ERROR_NONE && i < size; i++)
+        compare(take, id, size, i, form, &alone[i], &answers.items[i]);
     generate_answers_fini(&answers);
-    invariance_add(axis, &one);
-    return ERROR_NONE;
+    return code;
+}
+
+/* The size halfway between the first that changes a result and the last before it; 0: there is none between. */
+static size_t size_between(const struct invariance_axis *axis)
+{
+    const struct invariance_case *before, *first = invariance_first(axis, &before);
+    size_t low = before != NULL ? before->size : 1;
+    return first != NULL && first->size - low > 1 ? (low + first->size) / 2 : 0;
 }
 
 /* 2, 4, 8, ... most; then by halves down to the first size that changes a result. */
-static enum error_code take_batches(struct take *take, const struct form *form, const struct generate_answer *alone,
-                                    struct invariance_axis *axis, struct error *err)
+static enum error_code take_batches(struct take *take, enum invariance_axis_id id, const struct form *form,
+                                    const struct generate_answer *alone, struct error *err)
 {
     enum error_code code = ERROR_NONE;
     for (size_t size = 2; code == ERROR_NONE; size *= 2) {
         bool is_last = size >= take->plan->most;
-        code = take_batch(take, form, alone, is_last ? take->plan->most : size, axis, err);
+        code = take_batch(take, id, form, alone, is_last ? take->plan->most : size, err);
         if (is_last)
             break;
     }
     while (code == ERROR_NONE) {
-        const struct invariance_case *before, *first = invariance_first(axis, &before);
-        size_t low = before != NULL ? before->size : 1;
-        if (first == NULL || first->size - low < 2)
+        size_t size = size_between(&take->axes[id]);
+        if (size == 0) /* a decode has told of its prefill, too */
+            size = size_between(&take->axes[INVARIANCE_PREFILL]);
+        if (size == 0)
             break;
-        code = take_batch(take, form, alone, (low + first->size) / 2, axis, err);
+        code = take_batch(take, id, form, alone, size, err);
     }
-    axis->measured = code == ERROR_NONE;
+    take->axes[id].measured = code == ERROR_NONE;
     return code;
 }
 
 static enum error_code take_prefill(struct take *take, struct error *err)
 {
     static const struct form scoring = {.new_tokens = 0, .logprob_start = 0};
-    struct invariance_axis *axis = &take->axes[INVARIANCE_PREFILL];
-    enum error_code code = take_alone(take, &scoring, axis, take->scored, err);
-    return code == ERROR_NONE ? take_batches(take, &scoring, take->scored, axis, err) : code;
+    enum error_code code = take_alone(take, INVARIANCE_PREFILL, &scoring, take->scored, err);
+    return code == ERROR_NONE ? take_batches(take, INVARIANCE_PREFILL, &scoring, take->scored, err) : code;
 }
 
 static enum error_code take_decode(struct take *take, struct error *err)
 {
     const struct form decoding = {.new_tokens = take->plan->new_tokens, .logprob_start = OUTPUT_ONLY};
-    struct invariance_axis *axis = &take->axes[INVARIANCE_DECODE];
     struct generate_answer *alone = memory_new(take->plan->most * sizeof alone[0]);
-    enum error_code code = take_alone(take, &decoding, axis, alone, err);
+    enum error_code code = take_alone(take, INVARIANCE_DECODE, &decoding, alone, err);
     if (code == ERROR_NONE)
-        code = take_batches(take, &decoding, alone, axis, err);
+        code = take_batches(take, INVARIANCE_DECODE, &decoding, alone, err);
     answers_free(alone, take->plan->most);
     return code;
 }
@@ -201,7 +218,6 @@ static enum error_code take_decode(struct take *take, struct error *err)
 static enum error_code take_short(struct take *take, size_t rows, struct error *err)
 {
     static const struct form scoring = {.new_tokens = 0, .logprob_start = 0};
-    struct invariance_case one = {.size = rows};
     for (size_t i = 0; i < take->plan->most; i++) {
         struct generate_answers answers = {0};
         if (take->plan->prompts->items[i].length <= rows)
@@ -209,10 +225,9 @@ static enum error_code take_short(struct take *take, size_t rows, struct error *
         enum error_code code = send_fresh(take, i, 1, rows, &scoring, &answers, err);
         if (code != ERROR_NONE)
             return code;
-        compare(take, i, &scoring, &take->scored[i], &answers.items[0], &one);
+        compare(take, INVARIANCE_EXTEND, rows, i, &scoring, &take->scored[i], &answers.items[0]);
         generate_answers_fini(&answers);
     }
-    invariance_add(&take->axes[INVARIANCE_EXTEND], &one);
     return ERROR_NONE;
 }
 
@@ -227,8 +242,8 @@ static size_t longest(const struct invariance_take_plan *plan)
 
 /* The last row of `prefix` + 1 ids, fresh (twice) and behind the cached prefix; one new token has its logprob. Whether
  * the prefix was found is *ret_found. */
-static enum error_code take_one_row(struct take *take, size_t request, size_t prefix, struct invariance_case *one,
-                                    size_t *ret_found, struct error *err)
+static enum error_code take_one_row(struct take *take, size_t request, size_t prefix, size_t *ret_found,
+                                    struct error *err)
 {
     static const struct form next = {.new_tokens = 1, .logprob_start = OUTPUT_ONLY};
     struct generate_answers fresh = {0}, again = {0}, cached = {0};
@@ -238,10 +253,14 @@ static enum error_code take_one_row(struct take *take, size_t request, size_t pr
     if (code == ERROR_NONE)
         code = send(take, request, 1, prefix + 1, &next, &cached, err);
     if (code == ERROR_NONE) {
+        struct invariance_axis *axis = &take->axes[INVARIANCE_EXTEND];
+        const struct invariance_tokens reference = tokens_of(take, request, &next, &fresh.items[0]),
+                                       same = tokens_of(take, request, &next, &again.items[0]),
+                                       found = tokens_of(take, request, &next, &cached.items[0]);
         *ret_found = cached.items[0].cached_tokens;
-        compare(take, request, &next, &fresh.items[0], &again.items[0], &take->axes[INVARIANCE_EXTEND].again);
+        invariance_compare(&axis->again, request, &reference, &same);
         if (*ret_found == prefix)
-            compare(take, request, &next, &fresh.items[0], &cached.items[0], one);
+            invariance_compare(invariance_case_at(axis, 1, true), request, &reference, &found);
     }
     generate_answers_fini(&fresh);
     generate_answers_fini(&again);
@@ -254,7 +273,6 @@ static enum error_code take_cached(struct take *take, struct error *err)
 {
     struct invariance_axis *axis = &take->axes[INVARIANCE_EXTEND];
     size_t page = take->endpoint->server.page_size > 0 ? (size_t)take->endpoint->server.page_size : 1, taken = 0;
-    struct invariance_case one = {.size = 1, .cached = true};
     if (!take->endpoint->server.radix_cache) {
         axis->why_not = memory_copy("the prefix cache is off: no request extends a cached prefix");
         return ERROR_NONE;
@@ -263,7 +281,7 @@ static enum error_code take_cached(struct take *take, struct error *err)
         size_t prefix = (take->plan->prompts->items[i].length - 1) / page * page, found = 0;
         if (prefix == 0)
             continue;
-        enum error_code code = take_one_row(take, i, prefix, &one, &found, err);
+        enum error_code code = take_one_row(take, i, prefix, &found, err);
         if (code != ERROR_NONE)
             return code;
         taken += found == prefix;
@@ -274,8 +292,6 @@ static enum error_code take_cached(struct take *take, struct error *err)
     if (taken == 0 && axis->why_not == NULL)
         axis->why_not = memory_format("no prompt is longer than a page of the cache, %zu tokens", page);
     axis->partial = taken == 0;
-    if (taken > 0)
-        invariance_add(axis, &one);
     return ERROR_NONE;
 }
 

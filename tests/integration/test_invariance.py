@@ -68,7 +68,8 @@ def test_nothing_depends_on_the_size(place, standin, dtype):
     assert [(case["size"], case["cached"]) for case in found["axes"]["extend"]["cases"]] == [
         (1, True), (2, False), (4, False), (8, False), (16, False), (32, False)]
     assert all(case["compared"] == case["bit_equal"] > 0 for axis in AXES for case in found["axes"][axis]["cases"])
-    assert [case["compared"] for case in found["axes"]["decode"]["cases"]] == [16, 32]  # requests x new tokens
+    assert [case["compared"] for case in found["axes"]["decode"]["cases"]] == [14, 28]  # requests x new tokens, without the first of each
+    assert found["axes"]["prefill"]["cases"][1]["compared"] == sum(map(len, PROMPTS[:4]))  # the first has no score; one new token
 
 
 def test_condition_1_holds_only_with_a_clean_match(place, standin):
@@ -187,14 +188,17 @@ def test_the_first_size_is_found(place, standin, size):
     assert sizes == sorted(sizes) and {2, 4, 8} <= set(sizes)
 
 
-def test_a_first_new_token_is_no_decode(place, standin):
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_a_first_new_token_is_of_the_prefill(place, standin, size):
     def change(request, answers):
-        if len(request["input_ids"]) > 1 and request["sampling_params"]["max_new_tokens"] == 8:
+        if len(request["input_ids"]) >= size and request["sampling_params"]["max_new_tokens"] == 8:
             answers[0]["meta_info"]["output_token_logprobs"][0][0] -= 0.5
     run = serve(place, standin)
     with in_front_of(run.status()["port"], change) as url:
-        text = invariance(place, url, status=CHANGED).stdout
-    assert f"request 0, position {len(PROMPTS[0])}," in text and "that is the first new token" in text
+        found = json.loads(invariance(place, url, "--json", prompts=8, status=CHANGED).stdout)
+    assert states(found) == ["changed", "unchanged", "unchanged"]
+    at = found["axes"]["prefill"]["changed_at"]
+    assert (at["size"], at["first"]["request"], at["first"]["position"]) == (size, 0, len(PROMPTS[0]))
 
 
 def test_a_prefill_in_a_batch(place, standin):
@@ -333,7 +337,7 @@ def test_the_script_runs(place, standin, servers):
 def test_the_real_server(place, servers):
     """Unedited, on a CPU: its operators take another way for one row, the same one each time."""
     found = measure(serve(place, servers("real")), CHANGED)
-    assert states(found)[1:] == ["changed", "changed"] and found["reading"]["condition_1"] == "broken"
+    assert states(found) == ["changed"] * 3 and found["reading"]["condition_1"] == "broken"
     assert all(found["axes"][axis]["again"]["first"] is None for axis in AXES)
     cached = found["axes"]["extend"]["cases"][0]
     assert cached["cached"] and cached["compared"] == 4

@@ -131,7 +131,7 @@ static struct invariance_axis axis_of(size_t count, const struct invariance_case
 {
     struct invariance_axis axis = {.measured = true, .again = made(1, 10, 10)};
     for (size_t i = 0; i < count; i++)
-        invariance_add(&axis, &cases[i]);
+        *invariance_case_at(&axis, cases[i].size, cases[i].cached) = cases[i];
     return axis;
 }
 
@@ -146,6 +146,8 @@ static void the_first_size_is_the_smallest(void **state)
     assert_int_equal(invariance_state_of(&axis), INVARIANCE_CHANGED);
     for (size_t i = 1; i < axis.case_count; i++)
         assert_true(axis.cases[i - 1].size < axis.cases[i].size);
+    assert_ptr_equal(invariance_case_at(&axis, 6, false), first);
+    assert_int_equal(axis.case_count, 5);
     invariance_axis_fini(&axis);
 }
 
