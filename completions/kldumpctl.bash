@@ -60,7 +60,7 @@ _kldumpctl() {
     case $command in
     help) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_commands)" -- "$word") ;;
     check | diff) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
-    state-diff) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -f -- "$word") ;;
+    ab | state-diff) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -f -- "$word") ;;
     show) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     dump | pause | stop | wait | capture | kl) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs live)" -- "$word") ;;
     status | logs | events) mapfile -t COMPREPLY < <(compgen -W "$(_kldumpctl_runs)" -- "$word") ;;

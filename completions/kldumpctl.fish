@@ -58,10 +58,10 @@ complete -c kldumpctl -n 'not __kldumpctl_command >/dev/null' -a '(__kldumpctl_c
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_command >/dev/null; and string match -q -- "-*" (commandline -ct)' -a '(__kldumpctl_options)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is help' -a '(__kldumpctl_commands)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is dump pause stop wait capture kl; and not __kldumpctl_after --for' -a '(__kldumpctl_runs live)'
-complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is status logs events state-diff' -a '(__kldumpctl_runs)'
+complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is status logs events ab state-diff' -a '(__kldumpctl_runs)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is wait; and __kldumpctl_after --for' -a '(__kldumpctl_states)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is check diff' -a '(__fish_complete_directories)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_after --dir --history' -a '(__fish_complete_directories)'
 complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_after --config --textfile --npy --html --kl --prompts --thresholds --out' -F
-complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is show state-diff' -F
+complete -c kldumpctl -n '__kldumpctl_own; and __kldumpctl_is show ab state-diff' -F
 complete -c kldumpctl -n 'not __kldumpctl_own' -a '(__kldumpctl_client)'

@@ -55,3 +55,5 @@ libanalysis_a_SOURCES += \
     src/analysis/kl_reading_facts.c src/analysis/kl_reading_private.h
 # What `kldumpctl state-diff` compares.
 libanalysis_a_SOURCES += src/analysis/state_diff.c src/analysis/state_diff.h
+# What `kldumpctl ab` compares.
+libanalysis_a_SOURCES += src/analysis/ab.c src/analysis/ab.h

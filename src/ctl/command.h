@@ -63,6 +63,7 @@ extern const struct command command_capture;
 extern const struct command command_check;
 extern const struct command command_show;
 extern const struct command command_diff;
+extern const struct command command_ab;
 extern const struct command command_state_diff;
 extern const struct command command_doctor;
 extern const struct command command_kl;

@@ -6,6 +6,9 @@ libctl_a_SOURCES = \
     src/ctl/client.c src/ctl/client.h \
     src/ctl/command.c src/ctl/command.h \
     src/ctl/command_capture.c \
+    src/ctl/ab_read.c src/ctl/ab_read.h \
+    src/ctl/ab_read_both.c \
+    src/ctl/command_ab.c \
     src/ctl/command_check.c \
     src/ctl/command_diff.c \
     src/ctl/command_doctor.c \

@@ -129,3 +129,29 @@ def test_runs_of_the_stand_in(place, standin):
     assert {r["length"] for r in found["rows"] if r["result"] != "equal"} == {11}
     assert {r["layer"] for r in found["rows"] if r["result"] != "equal"} == set(LAYERS[:1])
     assert "never fired in blind" in place.ctl("state-diff", "right", "blind", status=INCOMPLETE).stderr
+
+
+def test_failing_requests_of_a_measurement(place, standin):
+    """What `kl` wrote of the second run, joined to the slots that both runs restored while it measured."""
+    results = {}
+    folder = place.folder / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(RECURRENT))
+    faults = ""
+    for name in ("right", "stale"):
+        run = place.run(standin, name=name, command=place.command(standin, model=folder), faults=faults,
+                        environment={"KLDUMP_STANDIN_STATE_PROBE": "1"}).armed()
+        out = place.folder / f"{name}.json"
+        place.ctl("kl", name, "--synthetic", "4:10-30:3", "--min-samples", "4", "--new", "4", "--paths", "match,restore", "--out", out,
+                  status=1 if faults else 0)
+        place.ctl("stop", name)
+        results[name] = json.loads(out.read_text())
+        prefixes = sorted(r["cached_tokens"] for r in results[name]["helpers"]["restore"]["requests"])
+        faults = f"stale-prefix={prefixes[1] - 1}"  # the last token of the second shortest prefix
+    assert state_diff(place, "right", "right", "--kl", place.folder / "right.json", status=EQUAL)["kl"]["failing"] == 0
+    found = state_diff(place, "right", "stale", "--kl", place.folder / "stale.json", status=DIFFERENT)
+    assert {r["length"] for r in found["rows"] if r["result"] != "equal"} == {prefixes[1]}
+    failing = [r for r in results["stale"]["helpers"]["restore"]["requests"] if r["beyond"]]
+    assert {r["rid"]: r["prefix"] for r in found["kl"]["requests"] if r["path"] == "restore"} == {
+        r["rid"]: r["cached_tokens"] for r in failing}
+    assert {r["prefix"] for r in found["kl"]["requests"] if r["slots_not_equal"]} == {prefixes[1]}

@@ -87,3 +87,10 @@ TESTS += tests/unit/test_state_diff
 tests_unit_test_state_diff_SOURCES = tests/unit/test_state_diff.c
 tests_unit_test_state_diff_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_state_diff_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS)
+
+# kldumpctl ab: two results of the same requests
+check_PROGRAMS += tests/unit/test_ab
+TESTS += tests/unit/test_ab
+tests_unit_test_ab_SOURCES = tests/unit/test_ab.c
+tests_unit_test_ab_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ab_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
