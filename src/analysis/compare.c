@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { THREADS_MAX = 64, THREADS_USUAL = 8 };
@@ -90,6 +91,8 @@ struct compare *compare_new(const struct side *a, const struct side *b, const st
                                                    .diff = diff,
                                                    .strict_zero = options->strict_zero,
                                                    .first_target = SIZE_MAX};
+    diff->equal_marks = memory_new(alignment->pair_count + 1);
+    memset(diff->equal_marks, DIFF_MARK_EQUAL, alignment->pair_count);
     compare->shared.found = memory_new((observations->count + 1) * sizeof *compare->shared.found);
     for (size_t i = alignment->pair_count; i-- > 0;)
         if (alignment->pairs[i].target)

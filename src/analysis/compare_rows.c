@@ -453,6 +453,17 @@ static void find_order(struct compare_rows *rows)
         compare_again(rows, false);
 }
 
+/* Marks take a byte for each pair: those of a long prompt and of all tensors that are equal would take more than all
+ * else. */
+static void share_marks(const struct compare_rows *rows, struct diff_observation *observation)
+{
+    const struct diff *diff = rows->shared->diff;
+    if (observation->marks == NULL || memcmp(observation->marks, diff->equal_marks, diff->pair_count) != 0)
+        return;
+    free(observation->marks);
+    observation->marks = diff->equal_marks;
+}
+
 void compare_rows_observation(struct compare_rows *rows, size_t index)
 {
     const struct compare_rows_shared *shared = rows->shared;
@@ -476,4 +487,5 @@ void compare_rows_observation(struct compare_rows *rows, size_t index)
         free(observation->note);
         observation->note = memory_copy(found->trouble.text);
     }
+    share_marks(rows, observation);
 }

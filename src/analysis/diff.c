@@ -151,8 +151,10 @@ static void free_observations(struct diff *diff)
     for (size_t i = 0; i < diff->observation_count; i++) {
         free(diff->observations[i].name);
         free(diff->observations[i].note);
-        free(diff->observations[i].marks);
+        if (diff->observations[i].marks != diff->equal_marks)
+            free(diff->observations[i].marks);
     }
+    free(diff->equal_marks);
     free(diff->observations);
     for (size_t i = 0; i < diff->call_count; i++) {
         free(diff->calls[i].module);

@@ -104,7 +104,7 @@ struct diff_observation {
     size_t first_unequal_pair;              /* SIZE_MAX: none; among targets */
     struct numbers numbers;                 /* over the unequal target rows */
     double growth; /* RMS of the difference over RMS of the value, by that of the previous layer's output; 0: unknown */
-    uint8_t *marks; /* [pair_count]: see below; NULL where nothing was compared */
+    uint8_t *marks; /* [pair_count]: see below; NULL where nothing was compared. May be the diff's equal_marks */
 };
 
 /* Of one observation at one pair. 2 + n: the largest difference lies in 2^n .. 2^(n+1)-1 ULP. */
@@ -185,6 +185,8 @@ struct diff {
     size_t pair_count, target_count;
     struct diff_observation *observations;
     size_t observation_count;
+    uint8_t
+        *equal_marks; /* [pair_count], all DIFF_MARK_EQUAL: the marks of every observation that is equal everywhere */
     struct diff_call *calls;
     size_t call_count;
     struct diff_verdict verdict;

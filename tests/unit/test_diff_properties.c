@@ -136,6 +136,26 @@ static void with_itself(void **state)
     diff_case_remove(&folders);
 }
 
+/* What is equal everywhere takes no memory for each of its pairs. */
+static void equal_marks_are_shared(void **state)
+{
+    (void)state;
+    struct diff_case world = {.model = scenario_small()};
+    struct diff_case_folders folders = diff_case_write(&world);
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+    size_t shared = 0;
+    for (size_t i = 0; i < diff.observation_count; i++) {
+        const struct diff_observation *observation = &diff.observations[i];
+        if (observation->tested + observation->control_tested < diff.pair_count)
+            continue;
+        assert_ptr_equal(observation->marks, diff.equal_marks);
+        shared++;
+    }
+    assert_true(shared > diff.observation_count / 2);
+    diff_fini(&diff);
+    diff_case_remove(&folders);
+}
+
 /* Two decode runs, given one way and the other. */
 static void mirrored(void **state)
 {
@@ -362,12 +382,9 @@ static void renamed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_and_order),
-                                       cmocka_unit_test(with_itself),
-                                       cmocka_unit_test(mirrored),
-                                       cmocka_unit_test(unrelated_request),
-                                       cmocka_unit_test(one_bit),
-                                       cmocka_unit_test(one_bit_of_the_prompt),
-                                       cmocka_unit_test(renamed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(threads_and_order),      cmocka_unit_test(with_itself),
+                                       cmocka_unit_test(equal_marks_are_shared), cmocka_unit_test(mirrored),
+                                       cmocka_unit_test(unrelated_request),      cmocka_unit_test(one_bit),
+                                       cmocka_unit_test(one_bit_of_the_prompt),  cmocka_unit_test(renamed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
