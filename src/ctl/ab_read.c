@@ -76,8 +76,9 @@ static enum error_code read_numbers(const struct json *object, const char *key, 
     if (json_type(json_member(object, key)) == JSON_NULL)
         return ERROR_NONE;
     enum error_code code = json_get_array(object, key, &array, err);
-    if (code == ERROR_NONE && json_count(array) < from + count)
-        code = error_set(err, ERROR_FORMAT, "%s has %zu elements; expected %zu", key, json_count(array), from + count);
+    if (code == ERROR_NONE && (json_count(array) < count || json_count(array) - count < from))
+        code = error_set(err, ERROR_FORMAT, "%s has %zu elements; expected %zu from %zu on", key, json_count(array),
+                         count, from);
     if (code != ERROR_NONE)
         return code;
     double *values = memory_new((count + 1) * sizeof values[0]);
@@ -101,18 +102,17 @@ static enum error_code read_ids(const struct json *object, const char *key, stru
                                 struct error *err)
 {
     const struct json *array = NULL;
-    double *values = NULL;
     enum error_code code = json_get_array(object, key, &array, err);
-    if (code == ERROR_NONE)
-        code = read_numbers(object, key, 0, json_count(array), &values, err);
     if (code != ERROR_NONE)
         return code;
-    request->count = json_count(array);
-    request->ids = memory_new((request->count + 1) * sizeof request->ids[0]);
-    for (size_t i = 0; i < request->count; i++)
-        request->ids[i] = (int64_t)values[i];
-    free(values);
-    return ERROR_NONE;
+    request->ids = memory_new((json_count(array) + 1) * sizeof request->ids[0]);
+    for (const struct json *item = json_first(array); item != NULL && code == ERROR_NONE; item = json_next(item)) {
+        code = json_get_i64(item, "", &request->ids[request->count], err);
+        if (code != ERROR_NONE)
+            error_prefix(err, "%s, element %zu", key, request->count);
+        request->count++;
+    }
+    return code;
 }
 
 static enum error_code read_kl_request(const struct json *json, struct ab_request *request, struct error *err)

@@ -132,18 +132,30 @@ static void print_paths(struct output *out, const struct both *both)
     list_fini(&cells);
 }
 
+/* The name of a path comes from a file. */
+static void print_path_line(struct output *out, const char *text, const char *name, const char *more)
+{
+    char *line = memory_format("%s %s%s", text, name, more);
+    output_safe(out, OUTPUT_PLAIN, line);
+    output_text(out, "\n");
+    free(line);
+}
+
 static void print_grades(struct output *out, const struct both *both)
 {
     for (size_t p = 0; p < both->a.path_count; p++) {
         const struct ab_path *path = &both->a.paths[p], *other = ab_read_path(&both->b, path->name);
         if (other == NULL)
-            output_format(out, "%s was measured in A alone\n", path->name);
-        else if (path->grade != NULL && other->grade != NULL && strcmp(path->grade, other->grade) != 0)
-            output_format(out, "grade of %s: %s in A, %s in B\n", path->name, path->grade, other->grade);
+            print_path_line(out, "measured in A alone:", path->name, "");
+        else if (path->grade != NULL && other->grade != NULL && strcmp(path->grade, other->grade) != 0) {
+            char *grades = memory_format(": %s in A, %s in B", path->grade, other->grade);
+            print_path_line(out, "grade of", path->name, grades);
+            free(grades);
+        }
     }
     for (size_t p = 0; p < both->b.path_count; p++)
         if (ab_read_path(&both->a, both->b.paths[p].name) == NULL)
-            output_format(out, "%s was measured in B alone\n", both->b.paths[p].name);
+            print_path_line(out, "measured in B alone:", both->b.paths[p].name, "");
 }
 
 static size_t add_requests(struct list *cells, const struct both *both, size_t p, size_t shown)

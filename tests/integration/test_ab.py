@@ -130,10 +130,27 @@ def test_what_is_never_compared(base, tmp_path):
     assert "expected kldump.kl/1 or kldump.capture/1" in ab(base, kind, status=USAGE).stderr
 
 
+def test_a_damaged_result_is_refused(base, tmp_path):
+    """Each with the member, never a crash: what a file says is not trusted."""
+    match = lambda r: r["helpers"]["match"]["requests"][0]  # noqa: E731
+    damages = {"helpers": lambda r: r.update(helpers=None), "ids, element 1": lambda r: match(r)["ids"].__setitem__(1, None),
+               "ids, element 0": lambda r: match(r)["ids"].__setitem__(0, 1e300), "a has 5 elements": lambda r: match(r)["a"].pop(),
+               "rid": lambda r: match(r).pop("rid"), "first": lambda r: match(r).update(first=-1)}
+    for number, (said, change) in enumerate(damages.items()):
+        error = ab(base, edited(tmp_path, base, f"{number}.json", change), status=125).stderr
+        assert said in error, (said, error)
+    capture = {"schema": "kldump.capture/1", "complete": True, "requests": [{
+        "score": {"rid": "s", "cached_tokens": 0}, "decode": {"rid": "d", "cached_tokens": 0}, "prompt_tokens": 2 ** 53 - 1,
+        "input_ids": [1], "output_ids": [2], "scored_logprobs": [None, -1], "decoded_logprobs": [-1]}]}
+    huge = tmp_path / "huge.json"
+    huge.write_text(json.dumps(capture))
+    assert "expected 1 from 9007199254740991 on" in ab(huge, huge, status=125).stderr
+
+
 def test_a_path_that_one_alone_has(base, tmp_path):
     one = kl(tmp_path / "one.json", paths="match")
     result = ab(base, one, status=SAME)
-    assert "restore was measured in A alone" in result.stdout
+    assert "measured in A alone: restore" in result.stdout
 
 
 def test_captures_of_runs(place, standin):
