@@ -89,7 +89,9 @@ static char *printed(const struct json *value)
     struct buffer text;
     buffer_init(&text);
     json_print(value, &text);
-    return buffer_steal(&text);
+    char *copy = buffer_steal(&text);
+    buffer_fini(&text);
+    return copy;
 }
 
 /* The seconds that each part of the start took (from 0.5.23 on); before, the seed, which is drawn at the start unless
