@@ -106,6 +106,22 @@ static enum error_code check_path(const char *origin, const char *text, struct e
     return ERROR_NONE;
 }
 
+const char *settings_kind_name(enum settings_kind kind)
+{
+    static const char *const names[SETTINGS_KINDS] = {[SETTINGS_KIND_DUMP] = "dump", [SETTINGS_KIND_PLAIN] = "plain"};
+    return names[kind];
+}
+
+static enum error_code take_kind(const char *origin, const char *text, enum settings_kind *ret_kind, struct error *err)
+{
+    for (int kind = 0; kind < SETTINGS_KINDS; kind++)
+        if (strcmp(settings_kind_name((enum settings_kind)kind), text) == 0) {
+            *ret_kind = (enum settings_kind)kind;
+            return ERROR_NONE;
+        }
+    return error_set(err, ERROR_BAD_VALUE, "%s: '%.60s' is no kind of run; there are dump and plain", origin, text);
+}
+
 /* Checks one text and puts its value into *settings. */
 static enum error_code take(enum settings_id id, const char *origin, const char *text, struct settings *settings,
                             struct error *err)
@@ -121,6 +137,9 @@ static enum error_code take(enum settings_id id, const char *origin, const char 
                              "%s: '%.70s' is not a name; 1 to 64 of A-Z a-z 0-9 . _ -, not beginning with . or -",
                              origin, text);
         text_copy(settings->name, sizeof settings->name, text);
+        break;
+    case SETTINGS_TYPE_KIND:
+        code = take_kind(origin, text, &settings->kind, err);
         break;
     case SETTINGS_TYPE_PATH:
         code = check_path(origin, text, err);
@@ -267,6 +286,9 @@ void settings_value(const struct settings *settings, enum settings_id id, struct
     switch (settings_table[id].type) {
     case SETTINGS_TYPE_NAME:
         buffer_text(out, settings->name);
+        break;
+    case SETTINGS_TYPE_KIND:
+        buffer_text(out, settings_kind_name(settings->kind));
         break;
     case SETTINGS_TYPE_PATH:
         path = *(char *const *)field;

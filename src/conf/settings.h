@@ -28,8 +28,11 @@ enum {
     SETTINGS_LINE_MAX = INI_LINES_LINE_MAX, /* bytes of one of its lines */
 };
 
+enum settings_kind { SETTINGS_KIND_DUMP, SETTINGS_KIND_PLAIN, SETTINGS_KINDS };
+
 struct settings {
     char name[65];
+    enum settings_kind kind;
     char *directory;         /* as given (may be relative to the working folder); never NULL; owned */
     struct size floor, soft; /* value 0: not given, to be worked out from the filesystem */
     uint64_t budget_bytes;   /* 0: none */
@@ -81,6 +84,8 @@ void settings_help(struct buffer *out);
  * was not given and has no default. */
 const char *settings_key(enum settings_id id);
 void settings_value(const struct settings *settings, enum settings_id id, struct buffer *out);
+
+const char *settings_kind_name(enum settings_kind kind); /* "dump", "plain" */
 
 /* The flag without dashes, "" for none. For checks of the manual. */
 const char *settings_flag(enum settings_id id);

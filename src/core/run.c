@@ -204,7 +204,12 @@ static void line(struct run_context *c)
 static void refuse_dump(struct run_context *c)
 {
     const struct run *run = c->run;
-    if (run->state == RUN_DUMPING || run->state == RUN_SEALING)
+    if (run->settings.plain)
+        run_reply(c, c->event->number, ERROR_STATE,
+                  "run %s is of the kind plain: its server was started without the settings that a dump needs; start it "
+                  "with --kind dump, the default",
+                  run->settings.name);
+    else if (run->state == RUN_DUMPING || run->state == RUN_SEALING)
         run_reply(c, c->event->number, ERROR_BUSY, "run %s is %s %s; end it first with: kldumpctl pause %s",
                   run->settings.name, states[run->state].name, run->experiment, run->settings.name);
     else if (run->state < RUN_ARMED)
@@ -229,23 +234,23 @@ typedef void handler(struct run_context *c);
 /* One row per event, one column per state; `ignore` is a decision as well. */
 static handler *const table[RUN_EVENTS][RUN_STATES] = {
 #define ROW(event, ...) [RUN_EVENT_##event] = {__VA_ARGS__}
-#define LIVING(handler) handler, handler, handler, handler, handler, handler, handler, handler
-/*      event        launching               loading                 warming                   verifying                   armed                  dumping                  sealing                  stopping                 ended */
-    ROW(STARTED,     run_start_started,      ignore,                 ignore,                   ignore,                     ignore,                ignore,                  ignore,                  ignore,                  ignore),
-    ROW(EXEC_FAILED, run_start_exec_failed,  ignore,                 ignore,                   ignore,                     ignore,                ignore,                  ignore,                  ignore,                  ignore),
-    ROW(LISTENER,    ignore,                 run_start_listener,     ignore,                   ignore,                     ignore,                ignore,                  ignore,                  ignore,                  ignore),
-    ROW(ANSWER,      ignore,                 ignore,                 run_start_answer_warming, run_start_answer_verifying, run_dump_answer_armed, run_dump_answer_dumping, run_dump_answer_sealing, ignore,                  ignore),
-    ROW(JUDGED,      ignore,                 ignore,                 ignore,                   run_start_judged,           ignore,                ignore,                  ignore,                  ignore,                  ignore),
-    ROW(AUDITED,     ignore,                 ignore,                 ignore,                   ignore,                     ignore,                ignore,                  run_dump_audited,        run_end_audited,         ignore),
-    ROW(TICK,        run_start_tick,         run_start_tick_loading, run_start_tick,           run_start_tick,             run_dump_tick,         run_dump_tick,           run_dump_tick,           run_end_tick,            ignore),
-    ROW(DUMP,        refuse_dump,            refuse_dump,            refuse_dump,              refuse_dump,                run_dump_asked,        refuse_dump,             refuse_dump,             refuse_dump,             refuse_dump),
-    ROW(PAUSE,       refuse_pause,           refuse_pause,           refuse_pause,             refuse_pause,               refuse_pause,          run_dump_pause,          run_dump_pause_joined,   refuse_pause,            refuse_pause),
-    ROW(HOLDER_GONE, ignore,                 ignore,                 ignore,                   ignore,                     run_dump_cancelled,    run_dump_holder_gone,    ignore,                  ignore,                  ignore),
-    ROW(EXITED,      run_start_exited,       run_start_exited,       run_end_exited,           run_end_exited,             run_end_exited,        run_end_exited,          run_end_exited,          run_end_exited_stopping, ignore),
-    ROW(GONE,        run_start_gone,         run_end_gone,           run_end_gone,             run_end_gone,               run_end_gone,          run_end_gone,            run_end_gone,            run_end_gone,            ignore),
-    ROW(SPACE,       run_space_changed,      run_space_changed,      run_space_changed,        run_space_changed,          run_space_changed_armed, run_space_changed_dumping, run_space_changed,   run_space_changed,       ignore),
-    ROW(SURVEY,      run_space_survey,       run_space_survey,       run_space_survey,         run_space_survey,           run_space_survey_armed,  run_space_survey_dumping,  run_space_survey_settling, run_space_survey_settling, ignore),
-    ROW(SUSPEND,     run_suspend_refused,    run_suspend_asked,      run_suspend_asked,        run_suspend_refused,        run_suspend_asked,     run_suspend_asked,       run_suspend_asked,       run_suspend_asked,       ignore),
+#define LIVING(handler) handler, handler, handler, handler, handler, handler, handler, handler, handler
+/*      event        launching               loading                 warming                   verifying                   armed                   dumping                     sealing                     ready               stopping                  ended */
+    ROW(STARTED,     run_start_started,      ignore,                 ignore,                   ignore,                     ignore,                 ignore,                     ignore,                     ignore,             ignore,                   ignore),
+    ROW(EXEC_FAILED, run_start_exec_failed,  ignore,                 ignore,                   ignore,                     ignore,                 ignore,                     ignore,                     ignore,             ignore,                   ignore),
+    ROW(LISTENER,    ignore,                 run_start_listener,     ignore,                   ignore,                     ignore,                 ignore,                     ignore,                     ignore,             ignore,                   ignore),
+    ROW(ANSWER,      ignore,                 ignore,                 run_start_answer_warming, run_start_answer_verifying, run_dump_answer_armed,  run_dump_answer_dumping,    run_dump_answer_sealing,    run_plain_answer,   ignore,                   ignore),
+    ROW(JUDGED,      ignore,                 ignore,                 ignore,                   run_start_judged,           ignore,                 ignore,                     ignore,                     ignore,             ignore,                   ignore),
+    ROW(AUDITED,     ignore,                 ignore,                 ignore,                   ignore,                     ignore,                 ignore,                     run_dump_audited,           ignore,             run_end_audited,          ignore),
+    ROW(TICK,        run_start_tick,         run_start_tick_loading, run_start_tick,           run_start_tick,             run_dump_tick,          run_dump_tick,              run_dump_tick,              run_plain_tick,     run_end_tick,             ignore),
+    ROW(DUMP,        refuse_dump,            refuse_dump,            refuse_dump,              refuse_dump,                run_dump_asked,         refuse_dump,                refuse_dump,                refuse_dump,        refuse_dump,              refuse_dump),
+    ROW(PAUSE,       refuse_pause,           refuse_pause,           refuse_pause,             refuse_pause,               refuse_pause,           run_dump_pause,             run_dump_pause_joined,      refuse_pause,       refuse_pause,             refuse_pause),
+    ROW(HOLDER_GONE, ignore,                 ignore,                 ignore,                   ignore,                     run_dump_cancelled,     run_dump_holder_gone,       ignore,                     ignore,             ignore,                   ignore),
+    ROW(EXITED,      run_start_exited,       run_start_exited,       run_end_exited,           run_end_exited,             run_end_exited,         run_end_exited,             run_end_exited,             run_end_exited,     run_end_exited_stopping,  ignore),
+    ROW(GONE,        run_start_gone,         run_end_gone,           run_end_gone,             run_end_gone,               run_end_gone,           run_end_gone,               run_end_gone,               run_end_gone,       run_end_gone,             ignore),
+    ROW(SPACE,       run_space_changed,      run_space_changed,      run_space_changed,        run_space_changed,          run_space_changed_armed, run_space_changed_dumping,  run_space_changed,          run_space_changed,  run_space_changed,        ignore),
+    ROW(SURVEY,      run_space_survey,       run_space_survey,       run_space_survey,         run_space_survey,           run_space_survey_armed, run_space_survey_dumping,   run_space_survey_settling,  run_space_survey,   run_space_survey_settling, ignore),
+    ROW(SUSPEND,     run_suspend_refused,    run_suspend_asked,      run_suspend_asked,        run_suspend_refused,        run_suspend_asked,      run_suspend_asked,          run_suspend_asked,          run_suspend_asked,  run_suspend_asked,        ignore),
     ROW(RESUMED,     LIVING(run_suspend_resumed), ignore),
     ROW(UNKILLABLE,  LIVING(run_end_unkillable),  ignore),
     ROW(KEEPER_LOST, LIVING(run_end_keeper_lost), ignore),

@@ -1,7 +1,7 @@
 /* The run machine: one guarded run from launch to its end, as a pure function run_step(run, event, now) -> effects.
  *
  * Happy path: launching -> loading -> warming -> verifying -> armed <-> dumping -> sealing -> armed -> stopping ->
- * ended. Total over state x event: every cell of the table in run.c is written out, "ignore" being a written answer. No
+ * ended; of a plain run: launching -> loading -> warming -> ready -> stopping -> ended. Total over state x event: every cell of the table in run.c is written out, "ignore" being a written answer. No
  * I/O, no clock: time comes in as monotonic ns, what is to be done goes out as effects. One owner (the loop thread).
  *
  * Questions to the server and audits carry a number; an answer with another number is late and ignored. The caller
@@ -146,6 +146,7 @@ struct run_counts {
 
 struct run_settings {
     char name[SERVER_NAME_MAX];
+    bool plain;                             /* guarded as it is: ready in place of verified and armed, never a dump */
     char probe_experiment[SERVER_NAME_MAX]; /* throw-away name of the probe */
     char probe_request[SERVER_NAME_MAX];    /* its request id */
     uint64_t start_timeout_ms, stop_timeout_ms;
@@ -188,7 +189,7 @@ struct run {
     struct run_counts last; /* newest counters that were read; of a dump that a reset has cut: the last before it */
     struct run_counts seen; /* newest ones in any case, to compare the next with */
     struct server_judgement judgement;
-    bool was_armed;
+    bool was_armed; /* or ready */
     struct server_answer before, after, probe; /* evidence of the probe */
     bool probe_open;                           /* its folder may be there */
     /* the experiment that is open or was sealed last */

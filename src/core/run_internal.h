@@ -12,6 +12,7 @@ enum run_script {
     /* warming */
     WARM_HEALTH,
     WARM_STATE,
+    WARM_INFO, /* of a plain run */
     /* verifying */
     VERIFY_INFO,
     VERIFY_IDLE,
@@ -40,6 +41,8 @@ enum run_script {
     SEAL_DISABLE,
     SEAL_QUIET,
     SEAL_CHECK,
+    /* ready */
+    READY_WATCH,
     /* stopping */
     STOP_TERM,
     STOP_GROUP,
@@ -137,6 +140,12 @@ void run_space_blind(struct run_context *c);           /* that limit is reached 
 void run_suspend_asked(struct run_context *c);
 void run_suspend_refused(struct run_context *c);
 void run_suspend_resumed(struct run_context *c);
+
+/* run_plain.c: a run that is never dumped */
+void run_plain_healthy(struct run_context *c); /* warming: the server is up */
+void run_plain_info(struct run_context *c);    /* warming: what it has resolved its settings to */
+void run_plain_answer(struct run_context *c);
+void run_plain_tick(struct run_context *c);
 
 /* run_end.c */
 void run_end_fail(struct run_context *c, enum run_outcome outcome); /* kill everything; run->message says why */

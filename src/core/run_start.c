@@ -157,8 +157,9 @@ static const struct {
     int step;
     enum server_question question;
 } repeated[] = {
-    {WARM_HEALTH, SERVER_HEALTH}, {WARM_STATE, SERVER_STATE},   {VERIFY_IDLE, SERVER_LOAD},
-    {VERIFY_CLEAR, SERVER_FLUSH}, {VERIFY_AFTER, SERVER_STATE}, {VERIFY_FLUSH, SERVER_FLUSH},
+    {WARM_HEALTH, SERVER_HEALTH}, {WARM_STATE, SERVER_STATE},   {WARM_INFO, SERVER_INFO},
+    {VERIFY_IDLE, SERVER_LOAD},   {VERIFY_CLEAR, SERVER_FLUSH}, {VERIFY_AFTER, SERVER_STATE},
+    {VERIFY_FLUSH, SERVER_FLUSH},
 };
 
 void run_start_tick(struct run_context *c)
@@ -194,8 +195,14 @@ void run_start_answer_warming(struct run_context *c)
     if (!run_answers(c))
         return;
     text_copy(run->problem, sizeof run->problem, answer->ok ? "" : answer->problem);
+    if (run->step == WARM_INFO) {
+        run_plain_info(c);
+        return;
+    }
     if (run->step == WARM_HEALTH) {
-        if (answer->ok)
+        if (answer->ok && run->settings.plain)
+            run_plain_healthy(c);
+        else if (answer->ok)
             run_ask(c, WARM_STATE, SERVER_STATE, "");
         else
             run_retry(c, poll_ms);

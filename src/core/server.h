@@ -133,6 +133,7 @@ struct server_launch {
     const char *directory;        /* absolute; where experiments are written */
     const char *first_experiment; /* name set at boot, never written to while disabled */
     const char *temporary;        /* short absolute path for the server's sockets and temporary files */
+    bool plain;                   /* never dumped: nothing is appended, refused or set for the dumper's sake */
 };
 
 /* Bytes and files that dumping costs on this model, measured by the probe; all 0 when not known. */

@@ -34,12 +34,14 @@ const struct command command_run = {
             "  kldumpctl run --name t --dir dumps --floor 20G -- \\\n"
             "      python3 -m sglang.launch_server --model-path M --port 30000\n"
             "  kldumpctl run --floor 5% --start-timeout 1h -- python3 -m sglang.launch_server ...\n"
+            "  kldumpctl run --name p --kind plain -- python3 -m sglang.launch_server ...\n"
             "\n"
             "Starts the server with the settings that a hook dump needs, proves that the hooks\n"
             "fire in prefill and in decode, and stays until the server ends. From then on\n"
             "'status', 'dump', 'pause' and 'stop' work from any other terminal. The run is killed\n"
             "before the free space falls below the floor. Ctrl-C stops in order and seals a dump\n"
-            "under way; a second Ctrl-C kills at once.\n",
+            "under way; a second Ctrl-C kills at once. With --kind plain the server is started as it is,\n"
+            "guarded alike and never dumped.\n",
     .has_settings = true,
     .run = run,
 };

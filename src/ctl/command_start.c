@@ -69,7 +69,7 @@ static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t 
 
 static bool is_armed(const char *state)
 {
-    return strcmp(state, "armed") == 0 || strcmp(state, "dumping") == 0 || strcmp(state, "sealing") == 0;
+    return strcmp(state, "armed") == 0 || strcmp(state, "ready") == 0 || strcmp(state, "dumping") == 0 || strcmp(state, "sealing") == 0;
 }
 
 /* The run ended before it was armed: what its server said last, then why. */

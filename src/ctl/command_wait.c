@@ -115,7 +115,7 @@ const struct command command_wait = {
             "  kldumpctl wait t --for armed --timeout 30min\n"
             "  kldumpctl wait t --for ended\n"
             "\n"
-            "States: launching loading warming verifying armed dumping sealing stopping ended.\n"
+            "States: launching loading warming verifying armed dumping sealing ready stopping ended.\n"
             "Exit status 0 when the state was reached, 89 when the time is over; when the run ends\n"
             "before, the run's own exit status (1 where that is 0).\n"
             "\n"

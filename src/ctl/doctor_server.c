@@ -91,7 +91,8 @@ void doctor_server_python(struct doctor *doctor, struct doctor_finding *ret_find
 static void prepare(struct doctor *doctor)
 {
     struct list argv = {0}, environment = {0};
-    struct server_launch launch = {doctor->directory, "kldump-idle", doctor->temporary};
+    struct server_launch launch = {doctor->directory, "kldump-idle", doctor->temporary,
+                                   doctor->settings.kind == SETTINGS_KIND_PLAIN};
     list_add_all(&argv, doctor->given.items);
     list_add_all(&environment, list_vector(&doctor->environment));
     doctor->prepared = server->prepare(&doctor->command, doctor->version, &launch, &argv, &environment, &doctor->notes,
@@ -168,7 +169,10 @@ void doctor_server_settings(struct doctor *doctor, struct doctor_finding *ret_fi
         doctor_advise(ret_finding, "take it out of the environment or of CMD: kldump sets what a dump needs");
         return;
     }
-    doctor_say(ret_finding, DOCTOR_PASS, "nothing in the environment or in CMD contradicts a dump");
+    bool plain = doctor->settings.kind == SETTINGS_KIND_PLAIN;
+    doctor_say(ret_finding, DOCTOR_PASS,
+               plain ? "a plain run takes CMD as it is; nothing is added for a dump"
+                     : "nothing in the environment or in CMD contradicts a dump");
     /* the routine ones say what is set and added; any other is worth a look */
     for (size_t i = 0; i < doctor->notes.count; i++) {
         const char *note = doctor->notes.items[i];

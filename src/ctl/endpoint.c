@@ -149,10 +149,12 @@ static enum error_code open_run(const char *target, struct endpoint *endpoint, s
     if (code != ERROR_NONE)
         return code;
     const char *state = show_member(run, "state"), *url = show_member(run, "url");
-    if (strcmp(state, "armed") != 0 || url[0] == '\0')
-        code = error_set(err, ERROR_STATE, "run %s is %s; expected armed%s", endpoint->name, state,
-                         strcmp(state, "dumping") == 0 ? ": end the dump first, with kldumpctl pause"
-                                                       : ": kldumpctl wait RUN --for armed");
+    bool up = strcmp(state, "armed") == 0 || strcmp(state, "ready") == 0;
+    if (!up || url[0] == '\0')
+        code =
+            error_set(err, ERROR_STATE, "run %s is %s; expected armed, of a plain run ready%s", endpoint->name, state,
+                      strcmp(state, "dumping") == 0 ? ": end the dump first, with kldumpctl pause"
+                                                    : ": kldumpctl wait RUN --for armed");
     else
         endpoint->url = memory_copy(url);
     json_free(run);

@@ -25,7 +25,7 @@ struct endpoint {
 };
 
 /* `target` is a URL (http:// or https://, a numeric address or localhost) or a run; NULL: the only live run. A run must
- * be armed. ERROR_STATE: it is not. The model's config.json is read where it lies on this machine. */
+ * be armed, of the kind plain ready. ERROR_STATE: it is not. The model's config.json is read where it lies on this machine. */
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err);
 void endpoint_fini(struct endpoint *endpoint); /* also of a zeroed one */
 

@@ -72,8 +72,9 @@ enum output_style show_style(const char *state, const char *outcome)
     static const struct {
         const char *word;
         enum output_style style;
-    } styles[] = {{"armed", OUTPUT_GREEN},     {"dumping", OUTPUT_YELLOW},  {"sealing", OUTPUT_YELLOW},
-                  {"stopping", OUTPUT_YELLOW}, {"completed", OUTPUT_GREEN}, {"stopped", OUTPUT_GREEN}};
+    } styles[] = {{"armed", OUTPUT_GREEN},    {"ready", OUTPUT_GREEN},     {"dumping", OUTPUT_YELLOW},
+                  {"sealing", OUTPUT_YELLOW}, {"stopping", OUTPUT_YELLOW}, {"completed", OUTPUT_GREEN},
+                  {"stopped", OUTPUT_GREEN}};
     bool ended = strcmp(state, "ended") == 0;
     for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
         if (strcmp(ended ? outcome : state, styles[i].word) == 0)
@@ -161,6 +162,12 @@ static bool is_true(const struct json *json, const char *path)
     return json_get_bool(json, path, &value, NULL) == ERROR_NONE && value;
 }
 
+/* Runs of guards from before there were kinds are for dumps. */
+static bool is_plain(const struct json *run)
+{
+    return strcmp(show_member(run, "kind"), "plain") == 0;
+}
+
 static void show_proofs(struct output *out, const struct json *run)
 {
     static const struct {
@@ -174,6 +181,13 @@ static void show_proofs(struct output *out, const struct json *run)
     for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
         if (strcmp(verdict, styles[i].verdict) == 0)
             style = styles[i].style;
+    if (is_plain(run)) {
+        output_pair(out, SHOW_LABEL, "Kind", OUTPUT_PLAIN,
+                    "plain: guarded as it is; nothing is proven, and nothing can be dumped");
+        if (decode[0] != '\0')
+            output_pair(out, SHOW_LABEL, "", OUTPUT_PLAIN, "decode graphs %s, prefill graphs %s", decode, prefill);
+        return;
+    }
     if (is_true(run, "revoked"))
         output_pair(out, SHOW_LABEL, "Proofs", OUTPUT_RED, "void: %s",
                     text[0] != '\0' ? text : "a reset has removed the hooks");
@@ -192,6 +206,8 @@ static void show_dump(struct output *out, const struct json *run)
     if (experiment[0] != '\0')
         output_pair(out, SHOW_LABEL, "Dump", OUTPUT_YELLOW, "on%s: %s/%s",
                     is_true(run, "external") ? ", by somebody else" : "", show_member(run, "dir"), experiment);
+    else if (is_plain(run))
+        output_pair(out, SHOW_LABEL, "Folder", OUTPUT_PLAIN, "%s", show_member(run, "dir"));
     else
         output_pair(out, SHOW_LABEL, "Dump", OUTPUT_PLAIN, "off; folder %s", show_member(run, "dir"));
     if (disturbance[0] != '\0')

@@ -83,7 +83,7 @@ void guard_feed(struct guard *guard, const struct run_event *event)
 /* What changes by itself is free space; the record says it to whoever finds the guard dead. */
 static uint64_t record_age_ms(const struct guard *guard)
 {
-    return guard->run.state == RUN_ARMED ? 60000 : 2000;
+    return guard->run.state == RUN_ARMED || guard->run.state == RUN_READY ? 60000 : 2000;
 }
 
 /* An audit is large, and what follows may be days of rest. */
@@ -198,7 +198,8 @@ static enum error_code start_services(struct guard *guard, struct error *err)
 
 static void init_run(struct guard *guard)
 {
-    struct run_settings settings = {.start_timeout_ms = guard->plan.settings.start_timeout_ms,
+    struct run_settings settings = {.plain = guard->plan.settings.kind == SETTINGS_KIND_PLAIN,
+                                    .start_timeout_ms = guard->plan.settings.start_timeout_ms,
                                     .stop_timeout_ms = guard->plan.settings.stop_timeout_ms,
                                     .control_timeout_ms = guard->plan.settings.control_timeout_ms,
                                     .blind_limit_ms = guard->plan.settings.blind_limit_ms,

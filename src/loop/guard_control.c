@@ -237,8 +237,16 @@ static void on_wait(struct control_request *request, void *user)
     if (state == RUN_STATES) {
         control_refuse(request, ERROR_BAD_VALUE,
                        "'%.40s' is no state; there are launching, loading, warming, verifying, "
-                       "armed, dumping, sealing, stopping, ended",
+                       "armed, dumping, sealing, ready, stopping, ended",
                        name);
+        return;
+    }
+    bool plain = guard->run.settings.plain;
+    bool never = plain ? state >= RUN_VERIFYING && state <= RUN_SEALING : state == RUN_READY;
+    if (never && guard->run.state != RUN_ENDED) {
+        control_refuse(request, ERROR_STATE, "run %s is of the kind %s and never %s; wait for %s",
+                       guard->plan.settings.name, settings_kind_name(guard->plan.settings.kind), name,
+                       plain ? "ready" : "armed");
         return;
     }
     add_waiter(guard, request, timeout_ms, state, 0);

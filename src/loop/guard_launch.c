@@ -29,7 +29,7 @@ static const int let_go_ms = 3000; /* for a keeper that has nothing left to kill
 static bool respell(struct guard *guard, int code, char *note, size_t size)
 {
     struct guard_plan *plan = &guard->plan;
-    return code > 0 && guard->unknown_flag[0] != '\0' && guard->run.state <= RUN_LOADING &&
+    return code > 0 && !guard->run.settings.plain && guard->unknown_flag[0] != '\0' && guard->run.state <= RUN_LOADING &&
            guard->server->respell(&plan->command, guard->unknown_flag, guard->launches, &plan->argv, &plan->environment,
                                   note, size);
 }

@@ -170,6 +170,7 @@ struct json *guard_report_run(struct guard *guard)
     json_set_string(object, "owner", plan->owner);
     json_set_u64(object, "uid", getuid());
     json_set_string(object, "state", run_state_name(run->state));
+    json_set_string(object, "kind", settings_kind_name(plan->settings.kind));
     json_set_string(object, "outcome", ended ? run_outcome_name(run->outcome) : NULL);
     set_known(object, "exit_status", ended, (uint64_t)run_exit_status(run));
     set_known(object, "pid", run->pid > 0, (uint64_t)run->pid);

@@ -348,7 +348,8 @@ static enum error_code prepare_command(struct guard *guard, struct error *err)
     if (guard->interrupted)
         return error_set(err, ERROR_INTERRUPTED, "interrupted before the server was started");
     list_add_all(&plan->argv, plan->given.items);
-    struct server_launch launch = {plan->directory, "kldump-idle", plan->temporary};
+    struct server_launch launch = {plan->directory, "kldump-idle", plan->temporary,
+                                   plan->settings.kind == SETTINGS_KIND_PLAIN};
     return guard->server->prepare(&plan->command, plan->version, &launch, &plan->argv, &plan->environment, &plan->notes,
                                   err);
 }

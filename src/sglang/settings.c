@@ -326,12 +326,18 @@ static void note_names(const struct list *environment, struct list *ret_notes)
     }
 }
 
+/* The other names are set for the guard's own sake, in every kind of run. */
+static bool is_dumpers(const char *name)
+{
+    return text_starts(name, "DUMPER_");
+}
+
 static void set_environment(const struct server_launch *launch, struct list *environment, struct list *ret_notes)
 {
     for (size_t i = 0; i < ENVIRONMENT_ROWS; i++) {
         const struct environment_row *row = &environment_rows[i];
         const char *ours = our_value(row, launch);
-        if (ours == NULL)
+        if (ours == NULL || (launch->plain && is_dumpers(row->name)))
             continue;
         list_environment_set(environment, row->name, ours);
         list_add_format(ret_notes, "set %s=%s: %s", row->name, ours, row->reason);
@@ -369,6 +375,17 @@ static void add_arguments(const struct command_parts *parts, const struct versio
     list_fini(&added);
 }
 
+/* Whatever CMD says holds. A dump that its environment begins is nobody's but its user's. */
+static void prepare_plain(const struct server_launch *launch, struct list *environment, struct list *ret_notes)
+{
+    for (size_t i = 0; i < environment->count; i++)
+        if (is_dumpers(environment->items[i]))
+            list_add_format(ret_notes,
+                            "%.*s is left to the server: what it dumps in a plain run is neither counted nor audited",
+                            (int)strcspn(environment->items[i], "="), environment->items[i]);
+    set_environment(launch, environment, ret_notes);
+}
+
 enum error_code settings_prepare(const struct server_command *command, const char *version,
                                  const struct server_launch *launch, struct list *argv, struct list *environment,
                                  struct list *ret_notes, struct error *err)
@@ -377,6 +394,10 @@ enum error_code settings_prepare(const struct server_command *command, const cha
     struct command_parts parts;
     bool guessed = false;
     struct flags_found found;
+    if (launch->plain) {
+        prepare_plain(launch, environment, ret_notes);
+        return ERROR_NONE;
+    }
     enum error_code code = versions_find(version, &spelling, &guessed, err);
     if (code != ERROR_NONE)
         return code;

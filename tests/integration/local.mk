@@ -6,7 +6,7 @@ EXTRA_DIST += tests/integration/fake_guard.py tests/integration/kldump_programs.
     tests/integration/test_bad_input.py tests/integration/test_clients.py tests/integration/test_completions.py \
     tests/integration/test_socket.py tests/integration/test_access.py tests/integration/test_memory.py tests/integration/test_protocol.py tests/integration/test_contract.py tests/integration/test_death.py tests/integration/test_faults.py tests/integration/test_filters.py \
     tests/integration/test_manners.py tests/integration/test_tls.py tests/integration/tls_front.py tests/integration/test_statuses.py
-EXTRA_DIST += tests/integration/test_capture.py tests/integration/test_diff_standin.py
+EXTRA_DIST += tests/integration/test_capture.py tests/integration/test_plain.py tests/integration/test_diff_standin.py
 EXTRA_DIST += tests/integration/test_space.py tests/integration/fuse_disk.py
 EXTRA_DIST += tests/integration/test_real.py tests/integration/test_real_daemon.py tests/integration/test_rules.py tests/integration/test_versions.py
 EXTRA_DIST += tests/integration/test_daemon_churn.py tests/integration/test_records.py

@@ -21,6 +21,8 @@ BUGS = [
     ("run_start.c", "run_ask(c, VERIFY_ENABLE, SERVER_ENABLE, run->settings.probe_experiment);",
      'run_ask(c, VERIFY_ENABLE, SERVER_ENABLE, "dump");',
      ["nothing but the probe is enabled before the run is armed"]),
+    ("run_start.c", "if (answer->ok && run->settings.plain)", "if (answer->ok && run->settings.plain && run->pid == 0)",
+     ["a plain run asks nothing of the dumper"]),
     ("run_start.c", "    run_enter(c, RUN_LAUNCHING, LAUNCH_CLEAN);\n    run_add(c, RUN_DO_KILL);",
      "    run_enter(c, RUN_LAUNCHING, STEP_NONE);\n    run_add(c, RUN_DO_LAUNCH);",
      ["launched again only when nothing lives"]),

@@ -40,7 +40,8 @@ enum {
     X(BAD_AUDITS, 10, "audits fail")                                      \
     X(BUDGET, 3, "a byte budget")                                         \
     X(FOREIGN_WRITER, 3, "somebody else writes to the disk")              \
-    X(FAST_WRITER, 5, "dumps are fast")
+    X(FAST_WRITER, 5, "dumps are fast")                                   \
+    X(PLAIN, 12, "a plain run")
 
 /* X(CONSTANT, weight, words; %llu are its two numbers) */
 #define SIM_KINDS                                                                   \

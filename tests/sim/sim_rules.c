@@ -77,6 +77,10 @@ void sim_rules_effect(struct sim_world *w, const struct run_effect *effect)
     sim_rules_require(w, watch->finishes == 0 || effect->kind == RUN_DO_REPLY, "no effect after the end but refusals");
     switch (effect->kind) {
     case RUN_DO_ASK:
+        sim_rules_require(w,
+                          !run->settings.plain || effect->question == SERVER_HEALTH ||
+                              effect->question == SERVER_INFO || effect->question == SERVER_LOAD,
+                          "a plain run asks nothing of the dumper");
         sim_rules_require(w, effect->question != SERVER_ENABLE || run->was_armed || strcmp(effect->name, "probe") == 0,
                           "nothing but the probe is enabled before the run is armed");
         watch->off_in_step = watch->off_in_step || effect->question == SERVER_DISABLE;

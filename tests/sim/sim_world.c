@@ -258,6 +258,7 @@ static void turn(struct sim_world *w)
 static void begin(struct sim_world *w, const struct sim_plan *plan, bool verbose)
 {
     const struct run_settings settings = {.name = "sim",
+                                          .plain = plan->trait[SIM_TRAIT_PLAIN],
                                           .probe_experiment = "probe",
                                           .probe_request = "probe",
                                           .start_timeout_ms = SIM_START_TIMEOUT_MS,

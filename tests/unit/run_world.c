@@ -254,6 +254,7 @@ void run_world_reach_with(struct run_world *world, enum run_state state, uint32_
 {
     run_world_init(world);
     world->ranks = ranks;
+    world->run.settings.plain = state == RUN_READY;
     if (state == RUN_LAUNCHING)
         return;
     run_world_step(world, run_world_event(world, RUN_EVENT_STARTED));

@@ -43,7 +43,7 @@ void run_world_settle(struct run_world *world, unsigned limit);
 /* Lets `ms` pass: answers and ticks come as they are due. */
 void run_world_live(struct run_world *world, uint64_t ms);
 
-/* Brings a new world into `state` by the happy path; `_with` with so many ranks. */
+/* Brings a new world into `state` by the happy path, into ready by that of a plain run; `_with` with so many ranks. */
 void run_world_reach(struct run_world *world, enum run_state state);
 void run_world_reach_with(struct run_world *world, enum run_state state, uint32_t ranks);
 

@@ -335,7 +335,7 @@ class Metrics(More):
             self.assertEqual(samples[("kldump_" + name, *labels)], value)
         states = {dict(k[1:])["state"]: v for k, v in samples.items() if k[0] == "kldump_run_state"}
         self.assertEqual({s for s, v in states.items() if v == 1}, {"armed"})
-        self.assertEqual(len(states), 9)
+        self.assertEqual(len(states), 10)
         self.assertEqual(samples[("kldump_runs",)], 1)
         self.assertEqual(samples[("kldump_runs_ended_total", ("outcome", "floor"))], 4)
         self.assertEqual(samples[("kldump_runs_ended_total", ("outcome", "budget"))], 0)

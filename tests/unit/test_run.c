@@ -120,31 +120,31 @@ static void test_every_state_and_event(void **state)
 }
 
 /* What each state does with each event, written out a second time: the state that follows at once. One letter each: L
- * launching, o loading, w warming, v verifying, a armed, d dumping, s sealing, t stopping, e ended. A row's columns are
- * the states in which it comes. */
+ * launching, o loading, w warming, v verifying, a armed, d dumping, s sealing, r ready, t stopping, e ended. A row's
+ * columns are the states in which it comes. */
 static void test_states_that_follow(void **state)
 {
     (void)state;
-    static const char letters[] = "Lowvadste";
+    static const char letters[] = "Lowvadsrte";
     static const struct {
         enum run_event_kind kind;
         unsigned variant;
         const char *follows;
     } rows[] = {
-        {RUN_EVENT_STARTED, 0, "oowvadste"},     {RUN_EVENT_EXEC_FAILED, 0, "towvadste"},
-        {RUN_EVENT_EXITED, 0, "tttttttte"},      {RUN_EVENT_EXITED, 1, "LLtttttte"},
-        {RUN_EVENT_GONE, 0, "eeeeettee"},        {RUN_EVENT_UNKILLABLE, 0, "eeeeettee"},
-        {RUN_EVENT_KEEPER_LOST, 0, "tttttttte"}, {RUN_EVENT_LISTENER, 0, "Lowvadste"},
-        {RUN_EVENT_LISTENER, 1, "Lwwvadste"},    {RUN_EVENT_LISTENER, 2, "Ltwvadste"},
-        {RUN_EVENT_LINE, 1, "Lowvadste"},        {RUN_EVENT_TICK, 0, "Lowvadste"},
-        {RUN_EVENT_FLOOR, 0, "tttttttte"},       {RUN_EVENT_SPACE, 0, "Lowvadste"},
-        {RUN_EVENT_SPACE, 1, "Lowvadste"},       {RUN_EVENT_SPACE, 2, "Lowvasste"},
-        {RUN_EVENT_SPACE, 3, "Lowvadste"},       {RUN_EVENT_SURVEY, 0, "Lowvadste"},
-        {RUN_EVENT_SURVEY, 1, "Lowvadste"},      {RUN_EVENT_SURVEY, 2, "Lowvasste"},
-        {RUN_EVENT_SUSPEND, 0, "Lowvadste"},     {RUN_EVENT_RESUMED, 0, "Lowvadste"},
-        {RUN_EVENT_DUMP, 0, "Lowvadste"},        {RUN_EVENT_PAUSE, 0, "Lowvasste"},
-        {RUN_EVENT_STOP, 0, "tttttsste"},        {RUN_EVENT_STOP, 1, "tttttttte"},
-        {RUN_EVENT_INTERRUPT, 0, "tttttsste"},   {RUN_EVENT_HOLDER_GONE, 0, "Lowvadste"},
+        {RUN_EVENT_STARTED, 0, "oowvadsrte"},     {RUN_EVENT_EXEC_FAILED, 0, "towvadsrte"},
+        {RUN_EVENT_EXITED, 0, "ttttttttte"},      {RUN_EVENT_EXITED, 1, "LLttttttte"},
+        {RUN_EVENT_GONE, 0, "eeeeetteee"},        {RUN_EVENT_UNKILLABLE, 0, "eeeeetteee"},
+        {RUN_EVENT_KEEPER_LOST, 0, "ttttttttte"}, {RUN_EVENT_LISTENER, 0, "Lowvadsrte"},
+        {RUN_EVENT_LISTENER, 1, "Lwwvadsrte"},    {RUN_EVENT_LISTENER, 2, "Ltwvadsrte"},
+        {RUN_EVENT_LINE, 1, "Lowvadsrte"},        {RUN_EVENT_TICK, 0, "Lowvadsrte"},
+        {RUN_EVENT_FLOOR, 0, "ttttttttte"},       {RUN_EVENT_SPACE, 0, "Lowvadsrte"},
+        {RUN_EVENT_SPACE, 1, "Lowvadsrte"},       {RUN_EVENT_SPACE, 2, "Lowvassrte"},
+        {RUN_EVENT_SPACE, 3, "Lowvadsrte"},       {RUN_EVENT_SURVEY, 0, "Lowvadsrte"},
+        {RUN_EVENT_SURVEY, 1, "Lowvadsrte"},      {RUN_EVENT_SURVEY, 2, "Lowvassrte"},
+        {RUN_EVENT_SUSPEND, 0, "Lowvadsrte"},     {RUN_EVENT_RESUMED, 0, "Lowvadsrte"},
+        {RUN_EVENT_DUMP, 0, "Lowvadsrte"},        {RUN_EVENT_PAUSE, 0, "Lowvassrte"},
+        {RUN_EVENT_STOP, 0, "tttttsstte"},        {RUN_EVENT_STOP, 1, "ttttttttte"},
+        {RUN_EVENT_INTERRUPT, 0, "tttttsstte"},   {RUN_EVENT_HOLDER_GONE, 0, "Lowvadsrte"},
     };
     bool kinds[RUN_EVENTS] = {false};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

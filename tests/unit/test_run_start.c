@@ -274,9 +274,64 @@ static void test_flush_that_is_refused(void **state)
     }
 }
 
+/* Up, its settings, ready: the dumper is asked nothing, and nothing is verified. */
+static void test_plain(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_READY);
+    assert_true(world.run.was_armed);
+    assert_int_equal(world.asked[SERVER_HEALTH] > 0, true);
+    assert_int_equal(world.asked[SERVER_INFO], 1);
+    run_world_live(&world, 60000);
+    assert_int_equal(world.run.state, RUN_READY);
+    assert_in_range(world.asked[SERVER_LOAD], 9, 13);
+    static const enum server_question never[] = {SERVER_STATE, SERVER_ENABLE, SERVER_DISABLE, SERVER_PROBE,
+                                                 SERVER_FLUSH};
+    for (size_t i = 0; i < sizeof never / sizeof never[0]; i++)
+        assert_int_equal(world.asked[never[i]], 0);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
+    assert_int_equal(world.reply_code, ERROR_STATE);
+    assert_non_null(strstr(world.reply_text, "is of the kind plain"));
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
+    assert_int_equal(world.reply_code, ERROR_STATE);
+    assert_non_null(strstr(world.reply_text, "ready, not dumping"));
+    assert_int_equal(world.run.state, RUN_READY);
+    run_world_step(&world, run_world_event(&world, RUN_EVENT_EXITED)); /* exit code 3: its own, as after armed */
+    run_world_settle(&world, 3000);
+    assert_int_equal(world.run.outcome, RUN_OUTCOME_SERVER_EXITED);
+    assert_int_equal(run_exit_status(&world.run), 3);
+    assert_int_equal(world.done[RUN_DO_SEAL] + world.done[RUN_DO_DISCARD] + world.done[RUN_DO_CHECK], 0);
+}
+
+static bool out;
+
+static void spoil_out(struct run_world *w, struct server_answer *answer)
+{
+    (void)w;
+    if (out)
+        *answer = (struct server_answer){.question = answer->question, .problem = "no answer: timeout"};
+}
+
+/* Settings that are not told are no reason to refuse; an outage is told once, and its end. */
+static void test_plain_with_problems(void **state)
+{
+    (void)state;
+    run_world_reach(&world, RUN_READY);
+    world.spoil = spoil_out;
+    out = true;
+    run_world_live(&world, 30000);
+    assert_int_equal(run_world_noted(&world, "the server does not answer: no answer: timeout"), 1);
+    out = false;
+    run_world_live(&world, 30000);
+    assert_int_equal(run_world_noted(&world, "the server answers again"), 1);
+    assert_int_equal(world.run.state, RUN_READY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_plain_with_problems),
         cmocka_unit_test(test_again),
         cmocka_unit_test(test_again_is_for_the_start),
         cmocka_unit_test(test_again_that_is_cut_short),

@@ -15,7 +15,8 @@ struct world {
     struct error err;
 };
 
-static const struct server_launch launch = {"/srv/dumps", "kldump-boot", "/run/t"};
+static const struct server_launch launch = {"/srv/dumps", "kldump-boot", "/run/t", false},
+                                  plain_launch = {"/srv/dumps", "kldump-boot", "/run/t", true};
 
 static void add_words(struct list *list, const char *text)
 {
@@ -26,7 +27,8 @@ static void add_words(struct list *list, const char *text)
     free(copy);
 }
 
-static enum error_code prepare(struct world *world, const char *command, const char *variable, const char *version)
+static enum error_code prepare_as(const struct server_launch *as, struct world *world, const char *command,
+                                  const char *variable, const char *version)
 {
     struct server_command read = {0};
     *world = (struct world){.err = ERROR_INIT};
@@ -36,9 +38,14 @@ static enum error_code prepare(struct world *world, const char *command, const c
         list_add(&world->environment, variable);
     assert_int_equal(command_read(&world->argv, &world->environment, &read, NULL), ERROR_NONE);
     enum error_code code =
-        settings_prepare(&read, version, &launch, &world->argv, &world->environment, &world->notes, &world->err);
+        settings_prepare(&read, version, as, &world->argv, &world->environment, &world->notes, &world->err);
     server_command_fini(&read);
     return code;
+}
+
+static enum error_code prepare(struct world *world, const char *command, const char *variable, const char *version)
+{
+    return prepare_as(&launch, world, command, variable, version);
 }
 
 static void finish(struct world *world)
@@ -333,9 +340,37 @@ static void test_wrapper(void **state)
     finish(&world);
 }
 
+/* What a dump would refuse is fine, in any release; nothing is appended, and no name of the dumper is set. */
+static void test_plain(void **state)
+{
+    (void)state;
+    static const char *const versions[] = {"0.5.23", "0.4.1", ""};
+    static const char command[] =
+        "python3 -m sglang.launch_server --model-path M --enable-torch-compile --cuda-graph-bs 1 --dp-size 2";
+    for (size_t i = 0; i < sizeof versions / sizeof versions[0]; i++) {
+        struct world world;
+        assert_int_equal(prepare_as(&plain_launch, &world, command, "DUMPER_ENABLE=1", versions[i]), ERROR_NONE);
+        struct list given = {0};
+        add_words(&given, command);
+        assert_int_equal(world.argv.count, given.count);
+        list_fini(&given);
+        assert_string_equal(list_environment_get(&world.environment, "DUMPER_ENABLE"), "1");
+        assert_null(list_environment_get(&world.environment, "DUMPER_SERVER_PORT"));
+        assert_null(list_environment_get(&world.environment, "DUMPER_DIR"));
+        assert_string_equal(list_environment_get(&world.environment, "TMPDIR"), "/run/t");
+        assert_string_equal(list_environment_get(&world.environment, "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"), "0");
+        assert_true(has_note(&world, "DUMPER_ENABLE is left to the server"));
+        finish(&world);
+        assert_int_equal(prepare_as(&plain_launch, &world, "./serve.sh", NULL, versions[i]), ERROR_NONE);
+        assert_null(list_environment_get(&world.environment, "KLDUMP_SGLANG_ARGS"));
+        finish(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_spelling_by_version),
         cmocka_unit_test(test_variables),
