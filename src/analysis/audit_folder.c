@@ -12,10 +12,11 @@ static enum error_code open_folder(const char *path, int *ret_fd, struct error *
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
-        enum error_code code = errno == ENOENT || errno == ENOTDIR ? ERROR_NOT_FOUND
-                               : errno == EACCES                   ? ERROR_FORBIDDEN
-                                                                   : ERROR_SYSTEM;
-        return error_set_errno(err, code, errno, "cannot open the folder '%s'", path);
+        enum error_code code = errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG
+                                   ? ERROR_NOT_FOUND
+                               : errno == EACCES ? ERROR_FORBIDDEN
+                                                 : ERROR_SYSTEM;
+        return error_set_errno(err, code, errno, "cannot open the folder '%.200s'", path);
     }
     *ret_fd = fd;
     return ERROR_NONE;

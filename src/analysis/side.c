@@ -25,7 +25,7 @@ static enum error_code open_folder(struct side *side, const char *path, unsigned
     side->folder_count++;
     folder->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder->fd < 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the folder '%s'", path);
+        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot open the folder '%.200s'", path);
     if (folder->table.file_count == 0)
         return error_set(err, ERROR_INCOMPLETE, "'%s' is no dump: %s", path,
                          folder->audit.reasons.count > 0 ? folder->audit.reasons.items[0] : "it is empty");

@@ -30,7 +30,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         struct stat status;
         struct error err = ERROR_INIT;
         if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) {
-            error_set_errno(&err, ERROR_FORBIDDEN, EACCES, "cannot open the folder '%s'", path);
+            error_set_errno(&err, ERROR_FORBIDDEN, EACCES, "cannot open the folder '%.200s'", path);
             return command_fail(command, &err);
         }
     }

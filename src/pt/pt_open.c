@@ -9,10 +9,10 @@ static const struct {
     enum pt_file_problem problem;
     enum error_code code;
 } failures[] = {
-    {ENOENT, PT_FILE_MISSING, ERROR_NOT_FOUND},    {ENOTDIR, PT_FILE_MISSING, ERROR_NOT_FOUND},
-    {ELOOP, PT_FILE_IRREGULAR, ERROR_FORMAT}, /* a link */
+    {ENOENT, PT_FILE_MISSING, ERROR_NOT_FOUND},       {ENOTDIR, PT_FILE_MISSING, ERROR_NOT_FOUND},
+    {ENAMETOOLONG, PT_FILE_MISSING, ERROR_NOT_FOUND}, {ELOOP, PT_FILE_IRREGULAR, ERROR_FORMAT}, /* a link */
     {ENXIO, PT_FILE_IRREGULAR, ERROR_FORMAT}, /* a socket, a device without a driver */
-    {EACCES, PT_FILE_UNREADABLE, ERROR_FORBIDDEN}, {EPERM, PT_FILE_UNREADABLE, ERROR_FORBIDDEN},
+    {EACCES, PT_FILE_UNREADABLE, ERROR_FORBIDDEN},    {EPERM, PT_FILE_UNREADABLE, ERROR_FORBIDDEN},
 };
 
 enum error_code pt_open(int folder_fd, const char *name, int *ret_fd, enum pt_file_problem *ret_problem,

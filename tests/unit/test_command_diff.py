@@ -74,6 +74,9 @@ class Diff(Base):
         for folder in ("nowhere", ""):
             _, err = self.ctl("diff", os.path.join(self.runtime, "no", folder), self.sides("clean")[1], status=87)
             self.assertIn("no", err)
+        for command in (("diff", "x" * 10000, self.sides("clean")[1]), ("check", "x" * 10000), ("show", "x" * 10000)):
+            _, err = self.ctl(*command, status=87)
+            self.assertIn("File name too long", err)
         empty = os.path.join(self.runtime, "empty")
         os.mkdir(empty)
         self.ctl("diff", empty, self.sides("clean")[1], status=4)
