@@ -9,12 +9,7 @@
 
 static char *printed(const struct json *value)
 {
-    struct buffer text;
-    if (value == NULL || json_type(value) == JSON_NULL)
-        return memory_copy("-");
-    buffer_init(&text);
-    json_print(value, &text);
-    return buffer_steal(&text);
+    return json_type(value) == JSON_NULL ? memory_copy("-") : json_print_new(value);
 }
 
 /* ---- whether they may be compared ---- */

@@ -117,3 +117,4 @@ const char *json_printed(const struct json *json);
  * to the same double. */
 void json_print(const struct json *json, struct buffer *out);
 void json_print_pretty(const struct json *json, struct buffer *out);
+char *json_print_new(const struct json *json); /* on one line; the caller's */

@@ -118,3 +118,13 @@ void json_print_pretty(const struct json *json, struct buffer *out)
 {
     print_value(json, out, 0, true);
 }
+
+char *json_print_new(const struct json *json)
+{
+    struct buffer text;
+    buffer_init(&text);
+    json_print(json, &text);
+    char *line = buffer_steal(&text);
+    buffer_fini(&text); /* it begins anew */
+    return line;
+}

@@ -84,24 +84,14 @@ static struct json *choose_settings(const struct json *info)
     return settings;
 }
 
-static char *printed(const struct json *value)
-{
-    struct buffer text;
-    buffer_init(&text);
-    json_print(value, &text);
-    char *copy = buffer_steal(&text);
-    buffer_fini(&text);
-    return copy;
-}
-
 /* The seconds that each part of the start took (from 0.5.23 on); before, the seed, which is drawn at the start unless
  * it was given. */
 static char *read_start(const struct json *info)
 {
     const struct json *start = json_member(info, "startup_time"), *seed = json_member(info, "random_seed");
     if (start != NULL)
-        return printed(start);
-    return seed != NULL ? printed(seed) : NULL;
+        return json_print_new(start);
+    return seed != NULL ? json_print_new(seed) : NULL;
 }
 
 static char *text_of(const struct json *json, const char *path)
@@ -245,7 +235,7 @@ void generate_server_hash(const struct generate_server *server, char ret_hash[HA
     for (const struct json *m = json_first(server->settings); m != NULL; m = json_next(m)) {
         if (strcmp(json_key(m), "random_seed") == 0)
             continue;
-        char *value = printed(m);
+        char *value = json_print_new(m);
         hash = hash_text(hash_text(hash, json_key(m)), value);
         free(value);
     }
