@@ -362,9 +362,11 @@ static enum error_code take(struct walk *walk, enum kl_path_id id, struct kl_pat
     enum error_code code = ways[id].take(walk, path, err);
     if (code == ERROR_NONE)
         code = endpoint_check(walk->endpoint, err);
-    if (code != ERROR_NONE)
-        error_prefix(err, "%s", kl_path_word(id));
-    return code;
+    if (code == ERROR_NONE)
+        return code;
+    if (code == ERROR_STATE && err != NULL) /* another server than before: its exit status would say "not clean" */
+        err->code = ERROR_SERVER;
+    return error_prefix(err, "%s", kl_path_word(id));
 }
 
 static enum error_code make_mark(char ret_mark[17], struct error *err)

@@ -10,11 +10,6 @@ double kl_helper_temperature(const char *version)
     return known && versions_compare(&number, &last_that_sampled) <= 0 ? 1 : 0;
 }
 
-bool kl_helper_compares(double temperature)
-{
-    return temperature == 0 || temperature == 1;
-}
-
 const char *kl_helper_prefill_miss(size_t cached_tokens)
 {
     return cached_tokens == 0 ? "no cached token" : NULL;

@@ -12,12 +12,10 @@ enum {
 };
 #define KL_HELPER_COMMA "," /* what a second turn adds to the first answer, as the tokenizer encodes it */
 
-/* Of decode and score alike: 0 (greedy); up to 0.5.12 the helpers sampled at 1. `version` NULL: not known, as now. */
+/* Of decode and score alike: 0 (greedy); up to 0.5.12 the helpers sampled at 1. At any other the two do
+ * not compare: logprobs of the output are taken after the temperature, those of the prompt before. `version` NULL: not
+ * known, as now. */
 double kl_helper_temperature(const char *version);
-
-/* Logprobs of the output are taken after the temperature, those of the prompt before: only at 1, and at 0, which the
- * server turns into greedy at 1, do they compare. */
-bool kl_helper_compares(double temperature);
 
 /* Whether a request has taken the way of its path, by the tokens that it found in the cache; NULL, or why it is
  * dropped. `prompt_length`: of the first turn. */

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "standin"))
 import guarded  # noqa: E402
 import standin as player  # noqa: E402
+from recorder import recording  # noqa: E402
 from test_numbers import EXPERTS, LLAMA, RECURRENT, WINDOW, serving  # noqa: E402
 
 player.PROGRAM = guarded.STANDIN
@@ -299,6 +300,18 @@ def test_answers_that_are_none(faults, said):
     with serving(faults) as server:
         done = ctl(server, *SMALL)
     assert done.returncode in (LOST, 125) and said in done.stderr, done
+
+
+def test_another_server_between_two_paths():
+    """Restarted behind the same address: nothing is read of numbers of two servers."""
+    with serving() as first, serving() as second, recording(first.port) as recorder:
+        def swap(_path, _body):
+            if len(recorder.kept) == 6:
+                recorder.target = second.port
+        recorder.look = swap
+        done = subprocess.run([guarded.CTL, "kl", recorder.url, *SMALL, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == LOST and done.stdout == "" and "match, one at a time: " in done.stderr, done
+    assert "restarted" in done.stderr, done.stderr
 
 
 def test_nobody_there():

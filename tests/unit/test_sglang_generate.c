@@ -1,6 +1,7 @@
 /* Requests to /generate, and answers as a real 0.5.23 gave them (tests/data/answers), and as nobody should. */
 #include "json/json.h"
 #include "sglang/generate.h"
+#include "sglang/kl_helper.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -65,6 +66,52 @@ static void test_requests(void **state)
                                            .logprobs = true},
                 "{\"input_ids\":[[498]],\"sampling_params\":{\"temperature\":1,\"max_new_tokens\":0,\"ignore_eos\":"
                 "false},\"return_logprob\":true,\"return_text_in_logprobs\":false,\"logprob_start_len\":0}");
+}
+
+static const char two_scores[] =
+    "[{\"output_ids\":[],\"meta_info\":{\"id\":\"a\",\"finish_reason\":{\"type\":\"length\",\"length\":0},"
+    "\"prompt_tokens\":3,\"cached_tokens\":1,\"input_token_logprobs\":[[null,146,null],[-2.5,395,null]]}},"
+    "{\"output_ids\":[],\"meta_info\":{\"id\":\"b\",\"finish_reason\":{\"type\":\"length\",\"length\":0},"
+    "\"prompt_tokens\":2,\"cached_tokens\":0,\"input_token_logprobs\":[[null,498,null],[-1.5,446,null]]}}]";
+
+/* A batch in which each prompt is scored from a position of its own. */
+static void test_starts_of_their_own(void **state)
+{
+    (void)state;
+    const struct generate_prompt prompts[] = {{"a", first_ids, 3}, {"b", second_ids, 2}};
+    const int64_t starts[] = {1, 0};
+    const struct generate_request request = {
+        .prompts = prompts, .count = 2, .logprobs = true, .logprob_start = 9, .logprob_starts = starts};
+    struct generate_answers answers;
+    struct error err = ERROR_INIT;
+    expect_body(&request, "{\"input_ids\":[[334,146,395],[498,446]],\"rid\":[\"a\",\"b\"],\"sampling_params\":{"
+                          "\"max_new_tokens\":0,\"ignore_eos\":false},\"return_logprob\":true,"
+                          "\"return_text_in_logprobs\":false,\"logprob_start_len\":[1,0]}");
+    if (generate_read(&request, 200, two_scores, sizeof two_scores - 1, &answers, &err) != ERROR_NONE)
+        fail_msg("%s", err.message);
+    assert_true(isnan(answers.items[0].input_logprobs[0]) && isnan(answers.items[0].input_logprobs[1]));
+    assert_true(answers.items[0].input_logprobs[2] == -2.5);
+    assert_true(isnan(answers.items[1].input_logprobs[0]) && answers.items[1].input_logprobs[1] == -1.5);
+    generate_answers_fini(&answers);
+}
+
+static void test_rules_of_the_helpers(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *version;
+        double temperature;
+    } cases[] = {{"0.5.9", 1}, {"0.5.12.post1", 1}, {"0.5.16", 0}, {"0.5.23", 0}, {"0.6.0.dev1", 0}, {"main", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_true(kl_helper_temperature(cases[i].version) == cases[i].temperature);
+    assert_true(kl_helper_temperature(NULL) == 0);
+    assert_non_null(kl_helper_prefill_miss(0));
+    assert_null(kl_helper_prefill_miss(1));
+    assert_non_null(kl_helper_decode_miss(11, 10));
+    assert_null(kl_helper_decode_miss(12, 10));
+    assert_false(kl_helper_enough(16, 32));
+    assert_true(kl_helper_enough(17, 32));
+    assert_false(kl_helper_enough(0, 0));
 }
 
 static void test_flush(void **state)
@@ -429,11 +476,21 @@ static void test_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),     cmocka_unit_test(test_flush),         cmocka_unit_test(test_real_decode),
-        cmocka_unit_test(test_real_scores),  cmocka_unit_test(test_real_start),    cmocka_unit_test(test_real_last_id),
-        cmocka_unit_test(test_every_start),  cmocka_unit_test(test_wrong_answers), cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_error_bodies), cmocka_unit_test(test_tokenize),      cmocka_unit_test(test_server),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_real_decode),
+        cmocka_unit_test(test_real_scores),
+        cmocka_unit_test(test_real_start),
+        cmocka_unit_test(test_real_last_id),
+        cmocka_unit_test(test_every_start),
+        cmocka_unit_test(test_wrong_answers),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_error_bodies),
+        cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_server),
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_starts_of_their_own),
+        cmocka_unit_test(test_rules_of_the_helpers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
