@@ -33,6 +33,7 @@ struct compare_found {
     struct rows_reading reading;
     struct compare_trouble trouble;
     uint64_t control_elements, control_unequal;
+    bool left_out;        /* the tensor has another shape in some passes, which were not compared */
     bool other_types;     /* the sides have other dtypes: compared by value */
     bool not_rounding;    /* of those: some row is unequal also after rounding to the narrower */
     uint64_t fingerprint; /* of the first target's row on side a; 0: constant, or not compared */

@@ -417,8 +417,10 @@ static bool compare_groups(struct compare_rows *rows, bool decided)
         }
         if (has_shape(rows, group, &found->reading))
             compare_group(rows, group, &found->reading);
-        else
+        else {
+            shared->found[index].left_out = true;
             note_shapes(rows, "another shape in some passes: left out there");
+        }
     }
     return decided;
 }

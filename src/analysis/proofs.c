@@ -34,7 +34,8 @@ static void prove_program(const struct scan *scan)
     for (size_t i = 0; i < diff->observation_count; i++) {
         const struct diff_observation *observation = &diff->observations[i];
         bool one = observation->presence == DIFF_PRESENCE_A_ONLY || observation->presence == DIFF_PRESENCE_B_ONLY;
-        bool shape = observation->presence == DIFF_PRESENCE_SHAPE;
+        bool shape =
+            observation->presence == DIFF_PRESENCE_SHAPE || (!one && compare_found(scan->compare, i)->left_out);
         bool value = !one && !shape && compare_found(scan->compare, i)->other_types;
         one_sided += one;
         shapes += shape;

@@ -107,7 +107,7 @@ void report_count(const struct diff *diff, struct report_coverage *ret_coverage)
         c.unreadable += o->presence == DIFF_PRESENCE_UNREADABLE;
         c.other_shape += o->presence == DIFF_PRESENCE_SHAPE;
         c.no_rows += o->presence == DIFF_PRESENCE_BOTH && report_is_blind(o);
-        c.compared += !report_is_blind(o);
+        c.compared += !report_is_blind(o) && o->tested + o->control_tested > 0;
     }
     *ret_coverage = c;
 }

@@ -221,6 +221,26 @@ static void equal_but_for_holes(void **state)
     diff_case_remove(&folders);
 }
 
+/* A pass whose tensor has another shape is not compared there: "equal" is no longer proven. */
+static void another_shape_in_one_pass(void **state)
+{
+    (void)state;
+    struct diff_case world = plain();
+    struct diff_case_folders folders = diff_case_write(&world);
+    char *from = find_file(folders.dec, "step=1___", "layers.1.mlp.inputs.0", "___"), *bytes = malloc(BYTES);
+    char *to = find_file(folders.dec, "step=1___", "layers.1.mlp.act_fn.output", "___");
+    dump_files_write(folders.dec, to, bytes, read_bytes(folders.dec, from, bytes));
+    struct diff diff = diff_case_diff(folders.dec, folders.pre, 2, false);
+    assert_int_equal(diff_status(&diff), STATUS_DONE);
+    assert_int_equal(diff.proofs[DIFF_PROOF_A6].state, DIFF_PROOF_FAILS);
+    assert_int_equal(diff.verdict.confidence, DIFF_CONFIDENCE_LIKELY);
+    diff_fini(&diff);
+    free(bytes);
+    free(from);
+    free(to);
+    diff_case_remove(&folders);
+}
+
 /* M7: the same bytes in three layers; M9: no output of a layer. */
 static void stale_and_filtered(void **state)
 {
@@ -535,6 +555,7 @@ int main(void)
                                        cmocka_unit_test(half_an_input),
                                        cmocka_unit_test(refused),
                                        cmocka_unit_test(holes),
+                                       cmocka_unit_test(another_shape_in_one_pass),
                                        cmocka_unit_test(equal_but_for_holes),
                                        cmocka_unit_test(stale_and_filtered),
                                        cmocka_unit_test(other_modules),
