@@ -87,6 +87,10 @@ static void add_index(const struct kl_facts *facts, struct list *list)
     else
         list_add_format(list, "%s: %zu requests are dirty at their first token, which comes from a prefill",
                         kl_path_word(facts->probe), at_first);
+    if (at_first > 0 && kl_grade_clean(facts->paths[KL_PATH_RESTORE].grade))
+        list_add(list,
+                 "prefill agrees with prefill (restore), so a first token that differs points at how its logprob is "
+                 "taken: head and log-softmax, which no dump shows");
     if (facts->server->mixture_of_experts || facts->dominance > 0.5)
         list_add_format(list, "%s: the largest token is %.2g of the sum of k3", kl_path_word(facts->probe),
                         facts->dominance);

@@ -291,6 +291,22 @@ static void test_not_batch_invariant(void **unused)
     world_fini(&world);
 }
 
+/* Two ways of taking a logprob, as a real bfloat16 server has them: the first token differs already, prefill never. */
+static void test_logprobs_taken_in_two_ways(void **unused)
+{
+    (void)unused;
+    struct world world = world_new();
+    for (size_t id = 0; id < KL_PATHS; id++)
+        if (id != KL_PATH_RESTORE)
+            spoil(&world, (enum kl_path_id)id, 0, 0.01);
+    expect(&world, "not-batch-invariant", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
+    assert_true(says(world.reading.evidence, "points at how its logprob is taken"));
+    spoil(&world, KL_PATH_RESTORE, 0, 0.01);
+    read_it(&world);
+    assert_false(says(world.reading.evidence, "points at how its logprob is taken"));
+    world_fini(&world);
+}
+
 static void test_one_row(void **unused)
 {
     (void)unused;
@@ -564,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_numbers_of_a_path),
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_not_batch_invariant),
+        cmocka_unit_test(test_logprobs_taken_in_two_ways),
         cmocka_unit_test(test_one_row),
         cmocka_unit_test(test_one_row_vanishes_in_a_batch),
         cmocka_unit_test(test_router_flip),
