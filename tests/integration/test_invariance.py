@@ -72,6 +72,12 @@ def test_nothing_depends_on_the_size(place, standin, dtype):
     assert found["axes"]["prefill"]["cases"][1]["compared"] == sum(map(len, PROMPTS[:4]))  # the first has no score; one new token
 
 
+def test_a_plain_run(place, standin):
+    """Nothing is dumped for it, so graphs may stay on."""
+    run = place.run(standin, options=["--kind", "plain"]).wait_state("ready")
+    assert states(measure(run, UNCHANGED)) == ["unchanged"] * 3
+
+
 def test_condition_1_holds_only_with_a_clean_match(place, standin):
     run = serve(place, standin)
     found = measure(run, UNCHANGED)
