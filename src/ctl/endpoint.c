@@ -21,17 +21,27 @@ enum {
     INFO_MAX = 16 << 20
 };
 
+static const char key_name[] = "KLDUMP_API_KEY", admin_key_name[] = "KLDUMP_ADMIN_API_KEY";
+
 /* ---- one request ---- */
+
+/* With an admin key set, a server takes nothing else on such a route; without one, the other key. */
+static bool is_for_admin(const struct server_request *request)
+{
+    return text_starts(request->path, "/flush_cache");
+}
 
 static enum error_code carry(const struct endpoint *endpoint, const struct server_request *request, uint64_t limit_ms,
                              size_t most, struct buffer *body, struct transfer_result *ret_result, struct error *err)
 {
     char *url = memory_format("%s%s", endpoint->url, request->path);
+    bool admin = is_for_admin(request);
+    const char *key = admin && endpoint->admin_key != NULL ? endpoint->admin_key : endpoint->key;
     struct transfer_request transfer = {.method = request->method,
                                         .url = url,
                                         .body = request->body.length > 0 ? request->body.data : NULL,
                                         .body_length = request->body.length,
-                                        .key = endpoint->key,
+                                        .key = key,
                                         .connect_timeout_ms = CONNECT_MS,
                                         .total_timeout_ms = limit_ms,
                                         .body_max_bytes = most,
@@ -40,8 +50,9 @@ static enum error_code carry(const struct endpoint *endpoint, const struct serve
     enum error_code code = blocking_request(&transfer, body, ret_result, err);
     free(url);
     if (code == ERROR_NONE && ret_result->status == 401)
-        code = error_set(err, ERROR_FORBIDDEN, "HTTP 401: the server wants %s; set KLDUMP_API_KEY to its --api-key",
-                         endpoint->key != NULL ? "another key" : "a key");
+        code = error_set(err, ERROR_FORBIDDEN, "HTTP 401: the server wants %s; set %s to its --api-key%s%s",
+                         key != NULL ? "another key" : "a key", key_name,
+                         admin ? ", and where it has an --admin-api-key, to that " : "", admin ? admin_key_name : "");
     if (code == ERROR_INTERRUPTED)
         error_set(err, code, "interrupted");
     if (code != ERROR_NONE)
@@ -104,13 +115,14 @@ static enum error_code ask_server(const struct endpoint *endpoint, struct genera
 
 /* ---- opening ---- */
 
-char *endpoint_key(void)
+static char *read_key(const char *name)
 {
-    const char *key = getenv("KLDUMP_API_KEY");
+    const char *key = getenv(name);
     return key != NULL && key[0] != '\0' ? memory_copy(key) : NULL;
 }
 
-void endpoint_forget(char *key)
+/* It does not stay in freed memory. */
+static void forget(char *key)
 {
     if (key != NULL)
         explicit_bzero(key, strlen(key));
@@ -163,7 +175,7 @@ static enum error_code open_run(const char *target, struct endpoint *endpoint, s
 
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err)
 {
-    struct endpoint endpoint = {.key = endpoint_key()};
+    struct endpoint endpoint = {.key = read_key(key_name), .admin_key = read_key(admin_key_name)};
     enum error_code code = ERROR_NONE;
     if (is_url(target)) {
         endpoint.url = make_url(target);
@@ -182,7 +194,8 @@ enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint,
 
 void endpoint_fini(struct endpoint *endpoint)
 {
-    endpoint_forget(endpoint->key);
+    forget(endpoint->key);
+    forget(endpoint->admin_key);
     free(endpoint->name);
     free(endpoint->url);
     free(endpoint->model_note);

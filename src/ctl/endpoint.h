@@ -2,8 +2,8 @@
  * between two phases, an error under status 200 or another's request is noticed in one place. One thread.
  *
  * Happy path: endpoint_open, then endpoint_flush and endpoint_generate in the order of a helper, endpoint_check at the
- * end of each phase. Failures name the server, the route, what came and what to do. The key comes from KLDUMP_API_KEY
- * alone (a guard hands its server's keys to nobody); it is never stored or printed. */
+ * end of each phase. Failures name the server, the route, what came and what to do. Keys come from KLDUMP_API_KEY and
+ * KLDUMP_ADMIN_API_KEY alone (a guard hands its server's keys to nobody); they are never stored or printed. */
 #pragma once
 
 #include "ctl/find.h"
@@ -11,9 +11,10 @@
 #include "sglang/generate.h"
 
 struct endpoint {
-    char *name; /* the run's name, or the URL */
-    char *url;  /* "http://127.0.0.1:30000" */
-    char *key;  /* or NULL */
+    char *name;      /* the run's name, or the URL */
+    char *url;       /* "http://127.0.0.1:30000" */
+    char *key;       /* or NULL */
+    char *admin_key; /* of the routes that want it alone; NULL: `key` is theirs */
     bool is_run;
     struct find find;              /* where is_run */
     struct generate_server server; /* as it was when opened */
@@ -25,13 +26,10 @@ struct endpoint {
 };
 
 /* `target` is a URL (http:// or https://, a numeric address or localhost) or a run; NULL: the only live run. A run must
- * be armed, of the kind plain ready. ERROR_STATE: it is not. The model's config.json is read where it lies on this machine. */
+ * be armed, of the kind plain ready. ERROR_STATE: it is not. The model's config.json is read where it lies on this
+ * machine. */
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err);
 void endpoint_fini(struct endpoint *endpoint); /* also of a zeroed one */
-
-/* The key of KLDUMP_API_KEY, the caller's; NULL: none. And its end: it does not stay in freed memory. */
-char *endpoint_key(void);
-void endpoint_forget(char *key); /* also of NULL */
 
 /* Waits until the server is idle and its prefix cache is empty. ERROR_SERVER, ERROR_UNREACHABLE, ERROR_TIMEOUT. */
 enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err);

@@ -191,6 +191,48 @@ def test_interrupted(place, standin):
     capture(run, "--name", "next", "--new", "2")
 
 
+@pytest.mark.parametrize("admin", [False, True])
+def test_keys(place, standin, admin, monkeypatch):
+    """From the environment alone, and in no file, message or environment of a server."""
+    keys = {"KLDUMP_API_KEY": "key-of-users", **({"KLDUMP_ADMIN_API_KEY": "key-of-admins"} if admin else {})}
+    flags = ["--api-key", "key-of-users", *(["--admin-api-key", "key-of-admins"] if admin else [])]
+    run = guard(place, standin, flags=flags, environment=keys)
+    refused = capture(run, "--new", "2", status=FORBIDDEN)
+    assert "HTTP 401: the server wants a key; set KLDUMP_API_KEY to its --api-key" in refused.stderr
+    own = place.environment
+    monkeypatch.setattr(place, "environment", lambda **more: own(**more, KLDUMP_API_KEY="key-of-users"))
+    if admin:
+        refused = capture(run, "--new", "2", status=FORBIDDEN)
+        assert "POST /flush_cache: HTTP 401" in refused.stderr and "to that KLDUMP_ADMIN_API_KEY" in refused.stderr
+    monkeypatch.setattr(place, "environment", lambda **more: own(**more, **keys))
+    done = capture(run, "--new", "2", "--synthetic", "1:9:1")
+    text = refused.stderr + done.stdout + done.stderr + (run.directory / "capture.capture.json").read_text()
+    assert "key-of" not in text
+    assert not [name for name in guarded.environment_of(run.status()["pid"]) if "API_KEY" in name]
+
+
+def test_owned_by_kldumpd(place, standin):
+    """Through the relay; its end is sealed like any other."""
+    place.start([guarded.BUILD / "kldumpd"], stdout=guarded.subprocess.DEVNULL, stderr=guarded.subprocess.DEVNULL)
+    wait_for(lambda: place.ctl("list", status=None).returncode == 0, 10, "kldumpd")
+    place.ctl("start", "--name", "p", "--dir", place.folder / "d", "--floor", "64M", "--", *place.command(standin))
+    done = place.ctl("capture", "p", "--synthetic", "2:9:1", "--new", "3")
+    assert "capture-dec: complete" in done.stdout and (place.folder / "d/capture.capture.json").exists()
+    place.ctl("stop", "p")
+
+
+def test_the_progress_on_a_terminal(place, standin):
+    run = guard(place, standin, environment=SLOW)
+    master, slave = guarded.os.openpty()
+    client = place.start([guarded.CTL, "capture", "t", "--new", "30", "--json"], stdout=guarded.subprocess.PIPE, stderr=slave)
+    guarded.os.close(slave)
+    out, _ = client.communicate(timeout=60)
+    shown = guarded.os.read(master, 65536).decode()
+    guarded.os.close(master)
+    assert client.returncode == DONE and json.loads(out) == kept(run)
+    assert "decoding: 1 s" in shown and shown.endswith("\r\x1b[K")
+
+
 def test_usage(place):
     for options, said in ((("--prompts", "a", "--synthetic", "1:1:1"), "not both"), (("--new", "0"), "--new"), (("--name", "../x"), "--name"),
                           (("--name", "x" * 61), "--name"), (("http://127.0.0.1:1",), "only a guarded run can be dumped"), (("a", "b"), "")):

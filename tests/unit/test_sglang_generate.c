@@ -278,7 +278,7 @@ static char *changed(const char *from, const char *to)
     buffer_append(&text, good, (size_t)(at - good));
     buffer_text(&text, to);
     buffer_text(&text, at + strlen(from));
-    return buffer_steal(&text);
+    return text.data; /* the only thing of it that is owned */
 }
 
 static enum error_code read_text(const char *body, int status, bool ignore_eos, struct error *err)
