@@ -8,13 +8,16 @@ import os
 import re
 import shutil
 import signal
-import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import zipfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "integration"))
+from ports import free_port  # noqa: E402
 
 PROGRAM = Path(os.environ.get("KLDUMP_STANDIN", "kldump-standin")).resolve()
 PR_SET_CHILD_SUBREAPER = 36
@@ -22,12 +25,6 @@ NAME = re.compile(r"step=(\d+)___rank=(\d+)___dump_index=(\d+)___name=(.+)___rec
                   r"(?:___layer_id=(\d+))?\.pt$")
 DumpFile = collections.namedtuple("DumpFile", "step rank index name layer path")
 Process = collections.namedtuple("Process", "pid parent session state title")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def become_subreaper():

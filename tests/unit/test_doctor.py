@@ -11,17 +11,13 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
+from ports import free_port  # noqa: E402
 from test_ctl import KLDUMPCTL, Base  # noqa: E402
 
 ALWAYS = ("programs name rules folder filesystem space inodes cgroup limits shared-memory temporary address exposure gpu "
           "daemon left-runs left-processes left-cgroups left-shm").split()
 OF_COMMAND = "command python sglang settings port".split()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Doctor(Base):
