@@ -1,5 +1,7 @@
 #include "base/number.h"
 
+#include <inttypes.h>
+
 #include <string.h>
 
 size_t number_scan(const char *text, size_t length, uint64_t *ret_value)
@@ -26,6 +28,20 @@ enum error_code number_parse(const char *what, const char *text, uint64_t max, u
                          (unsigned long long)max);
     *ret_value = value;
     return ERROR_NONE;
+}
+
+enum error_code number_option(const char *what, const char *text, uint64_t least, uint64_t max, uint64_t *ret_value,
+                              struct error *err)
+{
+    uint64_t value;
+    if (text == NULL)
+        return ERROR_NONE;
+    enum error_code code = number_parse(what, text, max, &value, err);
+    if (code == ERROR_NONE && value < least)
+        code = error_set(err, ERROR_BAD_VALUE, "%s: %" PRIu64 " is too few; at least %" PRIu64, what, value, least);
+    if (code == ERROR_NONE)
+        *ret_value = value;
+    return code;
 }
 
 uint64_t number_add(uint64_t a, uint64_t b)

@@ -11,6 +11,10 @@
  * text. */
 enum error_code number_parse(const char *what, const char *text, uint64_t max, uint64_t *ret_value, struct error *err);
 
+/* The same of an option that may be left out: `text` NULL leaves *ret_value as it is. Below `least`: ERROR_BAD_VALUE. */
+enum error_code number_option(const char *what, const char *text, uint64_t least, uint64_t max, uint64_t *ret_value,
+                              struct error *err);
+
 /* As far as digits go, for text inside other text: returns the number of digits eaten, 0 when none or on overflow. */
 size_t number_scan(const char *text, size_t length, uint64_t *ret_value);
 

@@ -47,11 +47,8 @@ static const struct {
 
 static enum error_code read_prompts(struct capture *capture, struct error *err)
 {
-    enum error_code code;
-    if (capture->prompts_path != NULL)
-        code = prompts_read(capture->prompts_path, &capture->prompts, err);
-    else
-        code = prompts_make(capture->synthetic, capture->endpoint.server.vocabulary, &capture->prompts, err);
+    enum error_code code = prompts_get(capture->prompts_path, capture->synthetic, default_prompts,
+                                       capture->endpoint.server.vocabulary, &capture->prompts, err);
     if (code == ERROR_NONE)
         code = endpoint_tokenize(&capture->endpoint, &capture->prompts, err);
     return code;
@@ -346,14 +343,11 @@ static bool read_options(struct capture *capture, const char *new_tokens, const 
     struct error err = ERROR_INIT;
     uint64_t count = NEW_TOKENS;
     if (capture->prompts_path != NULL && capture->synthetic != NULL) {
-        command_usage_error(capture->command, "give --prompts or --synthetic, not both");
+        command_usage_error(capture->command, "--prompts and --synthetic exclude each other");
         return false;
     }
-    if (capture->prompts_path == NULL && capture->synthetic == NULL)
-        capture->synthetic = default_prompts;
-    if (new_tokens != NULL && (number_parse("--new", new_tokens, NEW_MAX, &count, &err) != ERROR_NONE || count == 0)) {
-        command_usage_error(capture->command, "--new: '%.60s' is not a number from 1 to %d, such as 16", new_tokens,
-                            NEW_MAX);
+    if (number_option("--new", new_tokens, 1, NEW_MAX, &count, &err) != ERROR_NONE) {
+        command_usage_error(capture->command, "%s", err.message);
         return false;
     }
     if (!text_is_name(name) || strlen(name) > NAME_MAX_BYTES) {

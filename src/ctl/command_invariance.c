@@ -36,20 +36,6 @@ static bool is_wanted(void *user)
 
 /* ---- options ---- */
 
-static enum error_code take_number(const char *name, const char *text, uint64_t most, uint64_t *number,
-                                   struct error *err)
-{
-    uint64_t value = 0;
-    if (text == NULL)
-        return ERROR_NONE;
-    enum error_code code = number_parse(name, text, most, &value, err);
-    if (code == ERROR_NONE && value < LEAST)
-        return error_set(err, ERROR_BAD_VALUE, "%s: %" PRIu64 " is too few; at least %d", name, value, LEAST);
-    if (code == ERROR_NONE)
-        *number = value;
-    return code;
-}
-
 /* False after the usage error. */
 static bool take_options(const struct command *command, struct request *request)
 {
@@ -61,9 +47,9 @@ static bool take_options(const struct command *command, struct request *request)
         error_set(&err, ERROR_USAGE,
                   "--repro: which operator it is has to be known: --diff FILE of 'kldumpctl diff --json' names it");
     if (err.code == ERROR_NONE)
-        take_number("--new", request->new_tokens, NEW_MOST, &request->new_count, &err);
+        number_option("--new", request->new_tokens, LEAST, NEW_MOST, &request->new_count, &err);
     if (err.code == ERROR_NONE)
-        take_number("--most", request->most, INVARIANCE_TAKE_MOST, &request->most_count, &err);
+        number_option("--most", request->most, LEAST, INVARIANCE_TAKE_MOST, &request->most_count, &err);
     if (err.code != ERROR_NONE)
         command_usage_error(command, "%s", err.message);
     return err.code == ERROR_NONE;
@@ -72,10 +58,8 @@ static bool take_options(const struct command *command, struct request *request)
 static enum error_code get_prompts(const struct request *request, struct endpoint *endpoint,
                                    struct prompts *ret_prompts, size_t *ret_most, struct error *err)
 {
-    const char *synthetic = request->synthetic != NULL ? request->synthetic : PROMPTS_DEFAULT;
-    enum error_code code = request->prompts_file != NULL
-                               ? prompts_read(request->prompts_file, ret_prompts, err)
-                               : prompts_make(synthetic, endpoint->server.vocabulary, ret_prompts, err);
+    enum error_code code = prompts_get(request->prompts_file, request->synthetic, PROMPTS_DEFAULT,
+                                       endpoint->server.vocabulary, ret_prompts, err);
     if (code != ERROR_NONE)
         return code;
     size_t most = ret_prompts->count < MOST_DEFAULT ? ret_prompts->count : MOST_DEFAULT;

@@ -38,20 +38,6 @@ static void show_progress(void *context, const char *what, uint64_t done, uint64
 
 /* ---- options ---- */
 
-static enum error_code take_number(const char *name, const char *text, uint64_t least, uint64_t most,
-                                   uint64_t *ret_number, struct error *err)
-{
-    uint64_t number = 0;
-    if (text == NULL)
-        return ERROR_NONE;
-    enum error_code code = number_parse(name, text, most, &number, err);
-    if (code == ERROR_NONE && number < least)
-        return error_set(err, ERROR_BAD_VALUE, "%s: %" PRIu64 " is too few; at least %" PRIu64, name, number, least);
-    if (code == ERROR_NONE)
-        *ret_number = number;
-    return code;
-}
-
 /* "12" or "12,13" */
 static enum error_code take_comma(struct request *request, struct error *err)
 {
@@ -101,9 +87,9 @@ static bool take_options(const struct command *command, struct request *request)
     if (request->prompts_file != NULL && request->synthetic != NULL)
         error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
     if (err.code == ERROR_NONE)
-        take_number("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->new_count, &err);
+        number_option("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->new_count, &err);
     if (err.code == ERROR_NONE)
-        take_number("--min-samples", request->least, 1, SAMPLES_MOST, &request->least_count, &err);
+        number_option("--min-samples", request->least, 1, SAMPLES_MOST, &request->least_count, &err);
     if (err.code == ERROR_NONE)
         take_comma(request, &err);
     if (err.code == ERROR_NONE)
@@ -118,10 +104,8 @@ static bool take_options(const struct command *command, struct request *request)
 static enum error_code get_prompts(const struct request *request, struct endpoint *endpoint, struct prompts *prompts,
                                    struct error *err)
 {
-    const char *synthetic = request->synthetic != NULL ? request->synthetic : PROMPTS_DEFAULT;
-    enum error_code code = request->prompts_file != NULL
-                               ? prompts_read(request->prompts_file, prompts, err)
-                               : prompts_make(synthetic, endpoint->server.vocabulary, prompts, err);
+    enum error_code code = prompts_get(request->prompts_file, request->synthetic, PROMPTS_DEFAULT,
+                                       endpoint->server.vocabulary, prompts, err);
     if (code == ERROR_NONE && prompts->count < request->least_count)
         code = error_set(err, ERROR_BAD_VALUE,
                          "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "

@@ -197,6 +197,13 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
     return ERROR_NONE;
 }
 
+enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,
+                            struct prompts *ret_prompts, struct error *err)
+{
+    return path != NULL ? prompts_read(path, ret_prompts, err)
+                        : prompts_make(recipe != NULL ? recipe : usual, vocabulary, ret_prompts, err);
+}
+
 void prompts_fini(struct prompts *prompts)
 {
     for (size_t i = 0; i < prompts->count; i++) {

@@ -125,6 +125,13 @@ static void test_numbers(void **state)
     assert_true(value == UINT64_MAX);
     assert_int_equal(number_parse("x", "18446744073709551616", UINT64_MAX, &value, NULL), ERROR_BAD_VALUE);
     assert_int_equal(number_parse("x", "65536", 65535, &value, NULL), ERROR_BAD_VALUE);
+    value = 7;
+    assert_int_equal(number_option("--n", NULL, 2, 9, &value, NULL), ERROR_NONE);
+    assert_int_equal(number_option("--n", "1", 2, 9, &value, NULL), ERROR_BAD_VALUE);
+    assert_int_equal(number_option("--n", "10", 2, 9, &value, NULL), ERROR_BAD_VALUE);
+    assert_int_equal(value, 7);
+    assert_int_equal(number_option("--n", "2", 2, 9, &value, NULL), ERROR_NONE);
+    assert_int_equal(value, 2);
     static const char *const bad[] = {"", "-1", "+1", " 1", "1 ", "0x1", "1e3", "one"};
     for (size_t i = 0; i < COUNT(bad); i++)
         assert_int_equal(number_parse("x", bad[i], UINT64_MAX, &value, NULL), ERROR_BAD_VALUE);
