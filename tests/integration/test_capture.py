@@ -234,7 +234,7 @@ def test_the_progress_on_a_terminal(place, standin):
 
 
 def test_usage(place):
-    for options, said in ((("--prompts", "a", "--synthetic", "1:1:1"), "not both"), (("--new", "0"), "--new"), (("--name", "../x"), "--name"),
+    for options, said in ((("--prompts", "a", "--synthetic", "1:1:1"), "exclude each other"), (("--new", "0"), "--new"), (("--name", "../x"), "--name"),
                           (("--name", "x" * 61), "--name"), (("http://127.0.0.1:1",), "only a guarded run can be dumped"), (("a", "b"), "")):
         assert said in place.ctl("capture", *options, status=2).stderr
     place.ctl("capture", status=87)
