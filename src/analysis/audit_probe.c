@@ -1,26 +1,26 @@
-/* Threads take files in blocks from a shared counter; each file is written by the one thread that took it. A thread
- * that cannot be started is not missed: the caller's thread takes whatever is left. */
+/* Threads take files in blocks from a shared counter; each file is written by the one thread that took it. */
 #include "analysis/audit_probe.h"
+#include "analysis/workers.h"
 #include "pt/pt_file.h"
 #include "pt/pt_open.h"
 #include "pt/pt_zip.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
 enum {
     BLOCK = 64,
     FILES_PER_THREAD = 512, /* fewer are not worth a thread */
-    DEFAULT_THREADS = 8,
-    ROW_BYTES = 8, /* input_ids and seq_lens are int64 */
+    ROW_BYTES = 8,          /* input_ids and seq_lens are int64 */
 };
 
 struct probe {
     struct audit_table *table;
     int folder_fd;
     atomic_size_t next;
+    audit_probe_progress *progress; /* NULL: none */
+    void *context;
 };
 
 static const enum audit_table_state states[] = {
@@ -94,9 +94,10 @@ static enum error_code probe(const struct audit_table *table, int folder_fd, str
     return code != ERROR_NONE ? code : look(&table->suffixes[file->suffix], zip, file, err);
 }
 
-/* Probes blocks until none is left; `progress` may be NULL. */
-static void work(struct probe *shared, audit_probe_progress *progress, void *context)
+/* Probes blocks until none is left. */
+static void work(void *context, bool is_caller)
 {
+    struct probe *shared = context;
     struct pt_zip zip;
     pt_zip_init(&zip);
     size_t total = shared->table->file_count;
@@ -107,36 +108,18 @@ static void work(struct probe *shared, audit_probe_progress *progress, void *con
         for (size_t i = first; i < total && i < first + BLOCK; i++)
             if (shared->table->files[i].state == AUDIT_TABLE_UNCHECKED)
                 probe(shared->table, shared->folder_fd, &shared->table->files[i], &zip, NULL);
-        if (progress != NULL)
-            progress(context, first, total);
+        if (is_caller && shared->progress != NULL)
+            shared->progress(shared->context, first, total);
     }
     pt_zip_fini(&zip);
-}
-
-static void *thread_main(void *shared)
-{
-    work(shared, NULL, NULL);
-    return NULL;
 }
 
 void audit_probe_all(struct audit_table *table, int folder_fd, unsigned threads, audit_probe_progress *progress,
                      void *context)
 {
-    struct probe shared = {.table = table, .folder_fd = folder_fd};
-    pthread_t started[AUDIT_PROBE_THREADS_MAX];
-    size_t count = 0;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = threads != 0 ? threads : processors < 1 ? 1 : (size_t)processors;
-    if (threads == 0 && most > DEFAULT_THREADS)
-        most = DEFAULT_THREADS;
-    if (threads == 0 && most > 1 + table->file_count / FILES_PER_THREAD)
-        most = 1 + table->file_count / FILES_PER_THREAD;
-    while (count + 1 < most && count < AUDIT_PROBE_THREADS_MAX &&
-           pthread_create(&started[count], NULL, thread_main, &shared) == 0)
-        count++;
-    work(&shared, progress, context);
-    while (count > 0)
-        pthread_join(started[--count], NULL);
+    struct probe shared = {.table = table, .folder_fd = folder_fd, .progress = progress, .context = context};
+    size_t most = threads != 0 ? AUDIT_PROBE_THREADS_MAX + 1 : 1 + table->file_count / FILES_PER_THREAD;
+    workers_run(threads, most, work, &shared);
     if (progress != NULL)
         progress(context, table->file_count, table->file_count);
 }

@@ -2,6 +2,7 @@
 #include "analysis/compare.h"
 
 #include "analysis/compare_rows.h"
+#include "analysis/workers.h"
 #include "base/buffer.h"
 #include "base/memory.h"
 
@@ -9,9 +10,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { THREADS_MAX = 64, THREADS_USUAL = 8 };
 
 struct compare {
     struct compare_rows_shared shared;
@@ -121,8 +119,9 @@ void compare_free(struct compare *compare)
 }
 
 /* Takes observations until none is left. */
-static void work(struct compare *compare, bool shows)
+static void work(void *context, bool shows)
 {
+    struct compare *compare = context;
     struct compare_rows rows;
     compare_rows_init(&rows, &compare->shared);
     for (;;) {
@@ -140,35 +139,13 @@ static void work(struct compare *compare, bool shows)
     compare_rows_fini(&rows);
 }
 
-static void *thread_main(void *compare)
-{
-    work(compare, false);
-    return NULL;
-}
-
-static size_t thread_count(const struct compare *compare, size_t items)
-{
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    size_t most = compare->options.threads;
-    if (most == 0)
-        most = processors < 1 ? 1 : processors > THREADS_USUAL ? THREADS_USUAL : (size_t)processors;
-    if (most > THREADS_MAX)
-        most = THREADS_MAX;
-    return most < items ? most : items;
-}
-
 void compare_range(struct compare *compare, size_t first, size_t last)
 {
-    pthread_t started[THREADS_MAX];
-    size_t count = 0, wanted = thread_count(compare, last > first ? last - first : 0);
+    if (first >= last)
+        return;
     atomic_store(&compare->next, first);
     compare->last = last;
-    while (count + 1 < wanted && pthread_create(&started[count], NULL, thread_main, compare) == 0)
-        count++;
-    if (first < last)
-        work(compare, true);
-    while (count > 0)
-        pthread_join(started[--count], NULL);
+    workers_run(compare->options.threads, last - first, work, compare);
 }
 
 const struct compare_found *compare_found(const struct compare *compare, size_t observation)

@@ -56,4 +56,5 @@ libanalysis_a_SOURCES += \
 # What `kldumpctl state-diff` compares.
 libanalysis_a_SOURCES += src/analysis/state_diff.c src/analysis/state_diff.h
 # What `kldumpctl ab` compares.
-libanalysis_a_SOURCES += src/analysis/ab.c src/analysis/ab.h
+libanalysis_a_SOURCES += src/analysis/ab.c src/analysis/ab.h \
+    src/analysis/workers.c src/analysis/workers.h
