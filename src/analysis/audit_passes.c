@@ -1,5 +1,6 @@
 #include "analysis/audit_work.h"
 #include "analysis/audit_probe.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -28,9 +29,7 @@ struct identities {
 
 static size_t slot_of(const struct identities *known, const char *text)
 {
-    uint64_t value = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (const char *p = text; *p != '\0'; p++)
-        value = (value ^ (unsigned char)*p) * UINT64_C(1099511628211);
+    uint64_t value = hash_text(HASH_BEGIN, text);
     size_t slot = (size_t)(value ^ value >> 29) & (known->slot_count - 1);
     while (known->slots[slot] != 0 && strcmp(known->items[known->slots[slot] - 1].text, text) != 0)
         slot = (slot + 1) & (known->slot_count - 1);

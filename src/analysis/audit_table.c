@@ -1,4 +1,5 @@
 #include "analysis/audit_table.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/text.h"
 
@@ -51,9 +52,7 @@ static void keep_name(struct list *list, const char *name)
 
 static uint64_t hash(const char *text)
 {
-    uint64_t value = UINT64_C(14695981039346656037); /* FNV-1a */
-    for (; *text != '\0'; text++)
-        value = (value ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    uint64_t value = hash_text(HASH_BEGIN, text);
     return value ^ value >> 29;
 }
 

@@ -1,5 +1,6 @@
 /* Follows each request over the passes of a side: which token it consumed at which position, and in which row. */
 #include "analysis/side_work.h"
+#include "base/hash.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -10,10 +11,7 @@
 
 static uint64_t hash_key(const char *rid, int64_t slot, uint32_t rank)
 {
-    uint64_t value = UINT64_C(14695981039346656037) ^ rank; /* FNV-1a */
-    for (const char *p = rid; p != NULL && *p != '\0'; p++)
-        value = (value ^ (unsigned char)*p) * UINT64_C(1099511628211);
-    value = (value ^ (uint64_t)slot) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t value = hash_text(hash_number(hash_number(HASH_BEGIN, rank), (uint64_t)slot), rid != NULL ? rid : "");
     return value ^ value >> 29;
 }
 
