@@ -2,6 +2,7 @@
 #include "analysis/diff.h"
 
 #include "base/buffer.h"
+#include "base/list.h"
 #include "base/memory.h"
 
 #include <stdarg.h>
@@ -139,13 +140,6 @@ enum status diff_status(const struct diff *diff)
     return diff->verdict.kind == DIFF_KIND_NONE ? STATUS_DONE : STATUS_NO;
 }
 
-static void free_texts(char **texts)
-{
-    for (char **text = texts; text != NULL && *text != NULL; text++)
-        free(*text);
-    free(texts);
-}
-
 static void free_observations(struct diff *diff)
 {
     for (size_t i = 0; i < diff->observation_count; i++) {
@@ -181,7 +175,7 @@ void diff_fini(struct diff *diff)
     free_observations(diff);
     free(diff->verdict.reading);
     free(diff->verdict.what);
-    free_texts(diff->verdict.blind);
-    free_texts(diff->refused);
+    list_vector_free(diff->verdict.blind);
+    list_vector_free(diff->refused);
     *diff = (struct diff){0};
 }

@@ -133,11 +133,7 @@ static void fill_refused(const struct scan *scan)
     /* "Equal" is not said over files that cannot be read. */
     if (lost && diff->verdict.kind == DIFF_KIND_NONE)
         diff->usable = false;
-    diff->refused = memory_resize(NULL, refused.count + 1, sizeof *diff->refused);
-    for (size_t i = 0; i < refused.count; i++)
-        diff->refused[i] = memory_copy(refused.items[i]);
-    diff->refused[refused.count] = NULL;
-    list_fini(&refused);
+    diff->refused = list_vector(&refused);
 }
 
 static void conclude(struct scan *scan)

@@ -317,17 +317,10 @@ void kl_read(const struct kl_path paths[KL_PATHS], const struct kl_server *serve
     buffer_fini(&text);
 }
 
-static void free_texts(char **texts)
-{
-    for (char **text = texts; text != NULL && *text != NULL; text++)
-        free(*text);
-    free(texts);
-}
-
 void kl_reading_fini(struct kl_reading *reading)
 {
     free(reading->text);
-    free_texts(reading->evidence);
-    free_texts(reading->next);
+    list_vector_free(reading->evidence);
+    list_vector_free(reading->next);
     *reading = (struct kl_reading){0};
 }

@@ -256,11 +256,7 @@ void verdict_make(const struct scan *scan)
     struct list blind = {0};
     for (uint32_t i = from; i < to && i < scan->compared; i++)
         verdict_text_blind(scan, i, verdict->first_pair, &blind);
-    verdict->blind = memory_resize(NULL, blind.count + 1, sizeof *verdict->blind);
-    for (size_t i = 0; i < blind.count; i++)
-        verdict->blind[i] = memory_copy(blind.items[i]);
-    verdict->blind[blind.count] = NULL;
-    list_fini(&blind);
+    verdict->blind = list_vector(&blind);
     verdict_text_fill(scan);
 }
 

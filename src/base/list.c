@@ -51,6 +51,13 @@ void list_remove_first(struct list *list)
     list->count--;
 }
 
+void list_vector_free(char **vector)
+{
+    for (char **item = vector; item != NULL && *item != NULL; item++)
+        free(*item);
+    free(vector);
+}
+
 char **list_vector(struct list *list)
 {
     if (list->items == NULL)
