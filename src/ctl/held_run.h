@@ -1,0 +1,45 @@
+/* A guarded run that a command starts for itself and ends with itself: what `investigate` and `kl --vary` measure on.
+ * One thread; several at a time are not meant.
+ *
+ * Happy path: held_run_start (kldump-run becomes our child, its text and the server's go to a file), held_run_wait
+ * (armed, or ready for the kind plain), measurements on its name, held_run_stop (in order: what is dumped is sealed).
+ * Failures: the run ends before or between: its exit status, its outcome and the last lines of its text are in the
+ * error, with the path of the rest. Ctrl-C: the terminal sends it to the guard as well, which stops in order; TERM and
+ * HUP to us are passed on by the caller through held_run_stop. We die (KILL too): the guard gets TERM from the kernel
+ * and stops in order, so that no server is left behind. */
+#pragma once
+
+#include "base/error.h"
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct held_run_plan {
+    const char *name;           /* of the run */
+    const char *kind;           /* "dump" or "plain" */
+    const char *directory;      /* absolute: --dir */
+    const struct list *options; /* of a run, as given by the user ("--floor", "20G"), without --name, --dir, --kind */
+    char *const *command;       /* CMD, NULL-terminated */
+    const char *text_path;      /* file that gets the text of guard and server; it is emptied first */
+};
+
+struct held_run {
+    pid_t pid; /* 0: none */
+    int pidfd;
+    char *name, *text_path;
+};
+
+/* As spawn_find for kldump-run; ERROR_SYSTEM. */
+enum error_code held_run_start(const struct held_run_plan *plan, struct held_run *ret_run, struct error *err);
+
+/* Waits until measurements may begin. `wanted` (NULL: always) is asked about once a second, false ends the wait with
+ * ERROR_INTERRUPTED; the run goes on. ERROR_STATE with its status where the run ended. */
+enum error_code held_run_wait(struct held_run *run, bool (*wanted)(void *user), void *user, struct error *err);
+
+/* Whether it lives; *ret_status (may be NULL): the exit status of one that has ended. */
+bool held_run_is_alive(struct held_run *run, int *ret_status);
+
+/* TERM to the guard unless it has ended, and waits for the end, as long as the guard's own limits let it take. Also of
+ * a zeroed one. */
+void held_run_stop(struct held_run *run);
