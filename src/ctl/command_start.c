@@ -67,11 +67,6 @@ static enum error_code ask_daemon(int argc, char **argv, char *ret_name, size_t 
     return code;
 }
 
-static bool is_armed(const char *state)
-{
-    return strcmp(state, "armed") == 0 || strcmp(state, "ready") == 0 || strcmp(state, "dumping") == 0 || strcmp(state, "sealing") == 0;
-}
-
 /* The run ended before it was armed: what its server said last, then why. */
 static int report_failure(const struct command *command, struct find *find, const struct json *run)
 {
@@ -110,7 +105,7 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     enum error_code code = find_at(daemon, name, NULL, &find, &err);
     if (code == ERROR_NO_DAEMON || code == ERROR_UNREACHABLE) /* gone since; the run's guard is still there */
         code = find_run(name, &find, NULL);
-    struct follow follow = {.find = &find, .is_reached = is_armed, .show = follow_may_show()};
+    struct follow follow = {.find = &find, .is_reached = follow_is_up, .show = follow_may_show()};
     if (code == ERROR_NONE)
         code = follow_run(&follow, &run, &err);
     if (code == ERROR_UNREACHABLE || code == ERROR_INTERRUPTED || code == ERROR_NO_DAEMON)
@@ -122,7 +117,7 @@ static int wait_until_armed(const struct command *command, const char *daemon, c
     int status = STATUS_DONE;
     if (code != ERROR_NONE)
         status = command_fail(command, &err);
-    else if (!is_armed(show_member(run, "state")))
+    else if (!follow_is_up(show_member(run, "state")))
         status = report_failure(command, &find, run);
     json_free(run);
     find_fini(&find);

@@ -10,6 +10,15 @@
 
 enum { WAIT_MS = 1000, END_PATIENCE_MS = 15000 };
 
+bool follow_is_up(const char *state)
+{
+    static const char *const states[] = {"armed", "ready", "dumping", "sealing"};
+    for (size_t i = 0; i < sizeof states / sizeof states[0]; i++)
+        if (strcmp(state, states[i]) == 0)
+            return true;
+    return false;
+}
+
 bool follow_may_show(void)
 {
     return isatty(STDERR_FILENO);
@@ -64,6 +73,8 @@ static enum error_code follow_with(struct follow *follow, struct output *out, st
         }
         if (code == ERROR_UNREACHABLE)
             code = find_again(follow->find, END_PATIENCE_MS, err);
+        if (code == ERROR_NONE && follow->wanted != NULL && !follow->wanted(follow->user))
+            code = error_set(err, ERROR_INTERRUPTED, "interrupted; run %s goes on", follow->find->name);
         if (code != ERROR_NONE)
             return code;
     }

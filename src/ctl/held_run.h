@@ -4,9 +4,10 @@
  * Happy path: held_run_start (kldump-run becomes our child, its text and the server's go to a file), held_run_wait
  * (armed, or ready for the kind plain), measurements on its name, held_run_stop (in order: what is dumped is sealed).
  * Failures: the run ends before or between: its exit status, its outcome and the last lines of its text are in the
- * error, with the path of the rest. Ctrl-C: the terminal sends it to the guard as well, which stops in order; TERM and
- * HUP to us are passed on by the caller through held_run_stop. We die (KILL too): the guard gets TERM from the kernel
- * and stops in order, so that no server is left behind. */
+ * error, with the path of the rest. Ctrl-C: the guard is in a process group of its own, so it reaches us alone, and the
+ * caller ends what measures before it ends the run, by held_run_stop; likewise TERM and HUP. We die (KILL too): the
+ * guard gets TERM from the kernel and stops in order, so that no server is left behind; where we died in
+ * held_run_stop, that is its second, and it kills at once. */
 #pragma once
 
 #include "base/error.h"
@@ -25,12 +26,14 @@ struct held_run_plan {
 };
 
 struct held_run {
-    pid_t pid; /* 0: none */
+    pid_t pid; /* of the guard; 0: none */
     int pidfd;
+    bool has_ended;
+    int status; /* its exit status, where it has ended */
     char *name, *text_path;
 };
 
-/* As spawn_find for kldump-run; ERROR_SYSTEM. */
+/* ERROR_INTERNAL: kldump-run is not installed; ERROR_SYSTEM. Needs held_run_stop once it has worked. */
 enum error_code held_run_start(const struct held_run_plan *plan, struct held_run *ret_run, struct error *err);
 
 /* Waits until measurements may begin. `wanted` (NULL: always) is asked about once a second, false ends the wait with

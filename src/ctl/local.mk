@@ -32,7 +32,7 @@ libctl_a_SOURCES = \
     src/ctl/dump_session.c src/ctl/dump_session.h \
     src/ctl/endpoint.c src/ctl/endpoint.h \
     src/ctl/endpoint_model.c src/ctl/endpoint_model.h \
-    src/ctl/held_run.h \
+    src/ctl/held_run.c src/ctl/held_run.h \
     src/ctl/doctor.c src/ctl/doctor.h \
     src/ctl/doctor_left.c \
     src/ctl/doctor_machine.c \
