@@ -1,34 +1,23 @@
 /* kldumpctl kl: measures decode against prefill on the paths of SGLang's own helpers, and says which condition is
  * broken. */
-#include "analysis/kl.h"
 #include "base/memory.h"
 #include "base/number.h"
 #include "ctl/command.h"
-#include "ctl/endpoint.h"
-#include "ctl/kl_paths.h"
-#include "ctl/kl_report.h"
+#include "ctl/kl_take.h"
 #include "ctl/progress.h"
-#include "ctl/prompts.h"
 #include "sglang/kl_helper.h"
 #include "sys/file.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { NEW_TOKENS_LEAST = 2, NEW_TOKENS_MOST = 1000000, SAMPLES_MOST = 100000, FILE_MODE = 0644, COMMA_MOST = 8 };
-#define PROMPTS_DEFAULT "32:1500-4500:1"
-enum { STAND_IN_COMMA = 16 }; /* an id that every model has */
+enum { NEW_TOKENS_LEAST = 2, NEW_TOKENS_MOST = 1000000, SAMPLES_MOST = 100000, FILE_MODE = 0644 };
 
 struct request {
     bool as_json, all;
-    const char *prompts_file, *synthetic, *new_tokens, *least, *comma, *paths, *thresholds, *out;
-    uint64_t new_count, least_count;
-    int64_t comma_ids[COMMA_MOST];
-    size_t comma_count;
-    bool wanted[KL_PATHS];
+    const char *new_tokens, *least, *comma, *paths, *out;
+    struct kl_take_plan plan;
 };
 
 static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
@@ -46,10 +35,10 @@ static enum error_code take_comma(struct request *request, struct error *err)
     while (request->comma != NULL && code == ERROR_NONE && (word = strsep(&rest, ",")) != NULL) {
         uint64_t id = 0;
         code = number_parse("--comma", word, INT32_MAX, &id, err);
-        if (code == ERROR_NONE && request->comma_count == COMMA_MOST)
-            code = error_set(err, ERROR_BAD_VALUE, "--comma: more than %d ids", COMMA_MOST);
+        if (code == ERROR_NONE && request->plan.comma_count == KL_TAKE_COMMA_MOST)
+            code = error_set(err, ERROR_BAD_VALUE, "--comma: more than %d ids", KL_TAKE_COMMA_MOST);
         else if (code == ERROR_NONE)
-            request->comma_ids[request->comma_count++] = (int64_t)id;
+            request->plan.comma[request->plan.comma_count++] = (int64_t)id;
     }
     free(copy);
     return code;
@@ -61,7 +50,7 @@ static enum error_code take_paths(struct request *request, struct error *err)
     char *copy = memory_copy(request->paths != NULL ? request->paths : ""), *rest = copy, *word;
     enum error_code code = ERROR_NONE;
     for (int id = 0; id < KL_PATHS; id++)
-        request->wanted[id] = request->paths == NULL;
+        request->plan.wanted[id] = request->paths == NULL;
     while (request->paths != NULL && code == ERROR_NONE && (word = strsep(&rest, ",")) != NULL) {
         int id = 0;
         while (id < KL_PATHS && strcmp(kl_path_member((enum kl_path_id)id), word) != 0)
@@ -72,7 +61,7 @@ static enum error_code take_paths(struct request *request, struct error *err)
                              "restore",
                              word);
         else
-            request->wanted[id] = true;
+            request->plan.wanted[id] = true;
     }
     free(copy);
     return code;
@@ -82,14 +71,14 @@ static enum error_code take_paths(struct request *request, struct error *err)
 static bool take_options(const struct command *command, struct request *request)
 {
     struct error err = ERROR_INIT;
-    request->new_count = KL_HELPER_NEW_TOKENS;
-    request->least_count = KL_HELPER_SAMPLES;
-    if (request->prompts_file != NULL && request->synthetic != NULL)
+    request->plan.new_tokens = KL_HELPER_NEW_TOKENS;
+    request->plan.least_samples = KL_HELPER_SAMPLES;
+    if (request->plan.prompts_file != NULL && request->plan.synthetic != NULL)
         error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
     if (err.code == ERROR_NONE)
-        number_option("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->new_count, &err);
+        number_option("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->plan.new_tokens, &err);
     if (err.code == ERROR_NONE)
-        number_option("--min-samples", request->least, 1, SAMPLES_MOST, &request->least_count, &err);
+        number_option("--min-samples", request->least, 1, SAMPLES_MOST, &request->plan.least_samples, &err);
     if (err.code == ERROR_NONE)
         take_comma(request, &err);
     if (err.code == ERROR_NONE)
@@ -99,54 +88,7 @@ static bool take_options(const struct command *command, struct request *request)
     return err.code == ERROR_NONE;
 }
 
-/* ---- before the first request ---- */
-
-static enum error_code get_prompts(const struct request *request, struct endpoint *endpoint, struct prompts *prompts,
-                                   struct error *err)
-{
-    enum error_code code = prompts_get(request->prompts_file, request->synthetic, PROMPTS_DEFAULT,
-                                       endpoint->server.vocabulary, prompts, err);
-    if (code == ERROR_NONE && prompts->count < request->least_count)
-        code = error_set(err, ERROR_BAD_VALUE,
-                         "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "
-                         "--min-samples %zu",
-                         prompts->count, request->least_count, prompts->count);
-    return code == ERROR_NONE ? endpoint_tokenize(endpoint, prompts, err) : code;
-}
-
-/* The ids of what a second turn adds; a server without a tokenizer gets an id of its own. */
-static enum error_code get_comma(struct request *request, struct endpoint *endpoint, bool *ret_made_up,
-                                 struct error *err)
-{
-    if (request->comma_count > 0)
-        return ERROR_NONE;
-    struct prompts one = {.count = 1, .items = memory_new(sizeof one.items[0])};
-    one.items[0].text = memory_copy(KL_HELPER_COMMA);
-    enum error_code code = endpoint_tokenize(endpoint, &one, err);
-    *ret_made_up = code == ERROR_SERVER;
-    if (*ret_made_up) {
-        request->comma_ids[request->comma_count++] = STAND_IN_COMMA;
-        code = ERROR_NONE;
-        *err = (struct error)ERROR_INIT;
-    }
-    for (size_t i = 0; code == ERROR_NONE && !*ret_made_up && i < one.items[0].length && i < COMMA_MOST; i++)
-        request->comma_ids[request->comma_count++] = one.items[0].ids[i];
-    prompts_fini(&one);
-    return code;
-}
-
 /* ---- the command ---- */
-
-static void read_paths(struct kl_report *report)
-{
-    const struct generate_server *server = &report->endpoint->server;
-    const struct kl_server facts = {.page_size = server->page_size,
-                                    .sliding_window = server->sliding_window,
-                                    .state_checkpoint_interval = server->state_checkpoint_interval,
-                                    .deterministic = server->deterministic,
-                                    .mixture_of_experts = server->moe_known && server->mixture_of_experts};
-    kl_read(report->paths, &facts, &report->reading);
-}
 
 static int print(const struct command *command, const struct request *request, const struct kl_report *report,
                  struct output *out)
@@ -175,38 +117,19 @@ static int print(const struct command *command, const struct request *request, c
 }
 
 static int measure(const struct command *command, struct request *request, struct endpoint *endpoint,
-                   struct prompts *prompts, struct output *out)
+                   struct output *out)
 {
     struct error err = ERROR_INIT;
     struct progress progress = {0};
-    struct kl_paths_plan plan = {.prompts = prompts,
-                                 .new_tokens = (unsigned)request->new_count,
-                                 .temperature = kl_helper_temperature(endpoint->server.version),
-                                 .comma = request->comma_ids,
-                                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
-                                 .context = &progress};
-    struct kl_report report = {.endpoint = endpoint, .plan = &plan, .thresholds_path = request->thresholds};
-    memcpy(plan.wanted, request->wanted, sizeof plan.wanted);
-    enum error_code code = ERROR_NONE;
-    if (request->thresholds != NULL)
-        code = kl_thresholds_read(request->thresholds, endpoint->server.model_path, endpoint->server.tp_size,
-                                  &report.thresholds, &err);
-    if (code == ERROR_NONE)
-        code = get_prompts(request, endpoint, prompts, &err);
-    if (code == ERROR_NONE)
-        code = get_comma(request, endpoint, &report.comma_made_up, &err);
-    plan.comma_count = request->comma_count;
-    if (code == ERROR_NONE)
-        code = kl_paths_take(endpoint, &plan, report.paths, &err);
+    struct kl_take take;
+    request->plan.progress = isatty(STDERR_FILENO) ? show_progress : NULL;
+    request->plan.context = &progress;
+    enum error_code code = kl_take(endpoint, &request->plan, &take, &err);
     progress_end(&progress);
     if (code != ERROR_NONE)
         return command_fail(command, &err);
-    generate_server_hash(&endpoint->server, report.settings_hash);
-    read_paths(&report);
-    int status = print(command, request, &report, out);
-    for (int id = 0; id < KL_PATHS; id++)
-        kl_path_fini(&report.paths[id]);
-    kl_reading_fini(&report.reading);
+    int status = print(command, request, &take.report, out);
+    kl_take_fini(&take);
     return status;
 }
 
@@ -215,15 +138,14 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct request request = {0};
     struct command_operands operands;
     struct endpoint endpoint;
-    struct prompts prompts = {0};
     struct error err = ERROR_INIT;
     const struct command_option options[] = {
-        {.name = "prompts", .value = &request.prompts_file},
-        {.name = "synthetic", .value = &request.synthetic},
+        {.name = "prompts", .value = &request.plan.prompts_file},
+        {.name = "synthetic", .value = &request.plan.synthetic},
         {.name = "new", .value = &request.new_tokens},
         {.name = "min-samples", .value = &request.least},
         {.name = "paths", .value = &request.paths},
-        {.name = "thresholds", .value = &request.thresholds},
+        {.name = "thresholds", .value = &request.plan.thresholds},
         {.name = "comma", .value = &request.comma},
         {.name = "out", .value = &request.out},
         {.name = "json", .flag = &request.as_json},
@@ -234,8 +156,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         return STATUS_USAGE;
     if (endpoint_open(operands.count > 0 ? operands.item[0] : NULL, &endpoint, &err) != ERROR_NONE)
         return command_fail(command, &err);
-    int status = measure(command, &request, &endpoint, &prompts, out);
-    prompts_fini(&prompts);
+    int status = measure(command, &request, &endpoint, out);
     endpoint_fini(&endpoint);
     return status;
 }

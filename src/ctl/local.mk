@@ -57,6 +57,7 @@ libctl_a_SOURCES = \
     src/ctl/kl_report.h \
     src/ctl/kl_report_json.c \
     src/ctl/kl_report_text.c \
+    src/ctl/kl_take.c src/ctl/kl_take.h \
     src/ctl/kl_thresholds.c src/ctl/kl_thresholds.h \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/now.c src/ctl/now.h \

@@ -1,0 +1,99 @@
+#include "ctl/kl_take.h"
+
+#include "base/memory.h"
+#include "sglang/kl_helper.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PROMPTS_DEFAULT "32:1500-4500:1"
+enum { STAND_IN_COMMA = 16 }; /* an id that every model has */
+
+static enum error_code get_prompts(const struct kl_take_plan *plan, struct endpoint *endpoint, struct prompts *prompts,
+                                   struct error *err)
+{
+    enum error_code code =
+        prompts_get(plan->prompts_file, plan->synthetic, PROMPTS_DEFAULT, endpoint->server.vocabulary, prompts, err);
+    if (code == ERROR_NONE && prompts->count < plan->least_samples)
+        code = error_set(err, ERROR_BAD_VALUE,
+                         "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "
+                         "--min-samples %zu",
+                         prompts->count, plan->least_samples, prompts->count);
+    return code == ERROR_NONE ? endpoint_tokenize(endpoint, prompts, err) : code;
+}
+
+/* The ids of what a second turn adds; a server without a tokenizer gets an id of its own. */
+static enum error_code get_comma(const struct kl_take_plan *plan, struct endpoint *endpoint, struct kl_take *take,
+                                 struct error *err)
+{
+    memcpy(take->comma, plan->comma, sizeof take->comma);
+    take->plan.comma = take->comma;
+    take->plan.comma_count = plan->comma_count;
+    if (plan->comma_count > 0)
+        return ERROR_NONE;
+    struct prompts one = {.count = 1, .items = memory_new(sizeof one.items[0])};
+    one.items[0].text = memory_copy(KL_HELPER_COMMA);
+    enum error_code code = endpoint_tokenize(endpoint, &one, err);
+    bool made_up = code == ERROR_SERVER;
+    if (made_up) {
+        take->comma[take->plan.comma_count++] = STAND_IN_COMMA;
+        code = ERROR_NONE;
+        *err = (struct error)ERROR_INIT;
+    }
+    for (size_t i = 0; code == ERROR_NONE && !made_up && i < one.items[0].length && i < KL_TAKE_COMMA_MOST; i++)
+        take->comma[take->plan.comma_count++] = one.items[0].ids[i];
+    take->report.comma_made_up = made_up;
+    prompts_fini(&one);
+    return code;
+}
+
+static void read_paths(struct kl_report *report)
+{
+    const struct generate_server *server = &report->endpoint->server;
+    const struct kl_server facts = {.page_size = server->page_size,
+                                    .sliding_window = server->sliding_window,
+                                    .state_checkpoint_interval = server->state_checkpoint_interval,
+                                    .deterministic = server->deterministic,
+                                    .mixture_of_experts = server->moe_known && server->mixture_of_experts};
+    kl_read(report->paths, &facts, &report->reading);
+}
+
+enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
+                        struct error *err)
+{
+    struct kl_report *report = &ret_take->report;
+    enum error_code code = ERROR_NONE;
+    *ret_take = (struct kl_take){
+        .plan = {.prompts = &ret_take->prompts,
+                 .new_tokens = (unsigned)plan->new_tokens,
+                 .temperature = kl_helper_temperature(endpoint->server.version),
+                 .progress = plan->progress,
+                 .context = plan->context},
+        .report = {.endpoint = endpoint, .plan = &ret_take->plan, .thresholds_path = plan->thresholds}};
+    memcpy(ret_take->plan.wanted, plan->wanted, sizeof plan->wanted);
+    if (plan->thresholds != NULL)
+        code = kl_thresholds_read(plan->thresholds, endpoint->server.model_path, endpoint->server.tp_size,
+                                  &report->thresholds, err);
+    if (code == ERROR_NONE)
+        code = get_prompts(plan, endpoint, &ret_take->prompts, err);
+    if (code == ERROR_NONE)
+        code = get_comma(plan, endpoint, ret_take, err);
+    if (code == ERROR_NONE)
+        code = kl_paths_take(endpoint, &ret_take->plan, report->paths, err);
+    if (code != ERROR_NONE) {
+        kl_take_fini(ret_take);
+        return code;
+    }
+    generate_server_hash(&endpoint->server, report->settings_hash);
+    read_paths(report);
+    return ERROR_NONE;
+}
+
+void kl_take_fini(struct kl_take *take)
+{
+    for (int id = 0; id < KL_PATHS; id++)
+        kl_path_fini(&take->report.paths[id]);
+    kl_reading_fini(&take->report.reading);
+    prompts_fini(&take->prompts);
+    *take = (struct kl_take){0};
+}

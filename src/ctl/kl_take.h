@@ -1,0 +1,36 @@
+/* One measurement of kl, from an open server to its reading: what was asked for, and all that came of it. One thread.
+ *
+ * The same plan on two servers gives results that `kldumpctl ab` compares. */
+#pragma once
+
+#include "ctl/endpoint.h"
+#include "ctl/kl_paths.h"
+#include "ctl/kl_report.h"
+#include "ctl/prompts.h"
+
+enum { KL_TAKE_COMMA_MOST = 8 };
+
+struct kl_take_plan {
+    const char *prompts_file, *synthetic; /* one of them; both NULL: the default prompts */
+    const char *thresholds;               /* a file; NULL: none */
+    uint64_t new_tokens, least_samples;
+    int64_t comma[KL_TAKE_COMMA_MOST]; /* ids of what a second turn adds */
+    size_t comma_count;                /* 0: those that the server's tokenizer gives for a comma */
+    bool wanted[KL_PATHS];
+    void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* NULL: none */
+    void *context;
+};
+
+/* Refers to itself: never moved. */
+struct kl_take {
+    struct prompts prompts;
+    int64_t comma[KL_TAKE_COMMA_MOST];
+    struct kl_paths_plan plan;
+    struct kl_report report; /* borrows the endpoint, which outlives it, and the plan's file of thresholds */
+};
+
+/* Errors of thresholds, prompts and endpoint; *ret_take is zeroed then. ERROR_BAD_VALUE: fewer prompts than
+ * least_samples. */
+enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
+                        struct error *err);
+void kl_take_fini(struct kl_take *take); /* also of a zeroed one */
