@@ -126,5 +126,5 @@ struct investigation_end {
 void investigation_conclude(const struct investigation *investigation, struct investigation_end *ret_end);
 void investigation_end_fini(struct investigation_end *end);
 
-/* The names of all ends, NULL-terminated, each once, in the order of the table. */
-const char *const *investigation_end_names(void);
+/* The name of the end in this row of the table (several rows may share one); NULL behind the last. */
+const char *investigation_end_row(size_t row);

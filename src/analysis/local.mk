@@ -17,7 +17,10 @@ libanalysis_a_SOURCES = \
     src/analysis/numbers_fast.c src/analysis/numbers_fast.h \
     src/analysis/numbers_part.c src/analysis/numbers_part.h \
     src/analysis/numbers_values.c \
-    src/analysis/investigation.h src/analysis/investigation_steps.def \
+    src/analysis/investigation.c src/analysis/investigation.h src/analysis/investigation_private.h \
+    src/analysis/investigation_evidence.c \
+    src/analysis/investigation_facts.c \
+    src/analysis/investigation_ends.def src/analysis/investigation_steps.def \
     src/analysis/report.c src/analysis/report.h \
     src/analysis/report_html.c src/analysis/report_html.h src/analysis/report_html_private.h \
     src/analysis/report_html_blind.c \

@@ -94,3 +94,10 @@ TESTS += tests/unit/test_ab
 tests_unit_test_ab_SOURCES = tests/unit/test_ab.c
 tests_unit_test_ab_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_ab_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
+
+# kldumpctl investigate: what its steps mean together
+check_PROGRAMS += tests/unit/test_investigation
+TESTS += tests/unit/test_investigation
+tests_unit_test_investigation_SOURCES = tests/unit/test_investigation.c
+tests_unit_test_investigation_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_investigation_LDADD = libanalysis.a libpt.a libsglang.a libbase.a $(CMOCKA_LIBS) -lm

@@ -1,0 +1,181 @@
+/* What decided, with numbers, and what nothing is said about: both made of what the steps' results tell. */
+#include "analysis/investigation_private.h"
+
+#include "base/memory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void add_all(struct list *list, const char *before, char *const *items)
+{
+    for (; items != NULL && *items != NULL; items++)
+        list_add_format(list, "%s%s", before, *items);
+}
+
+/* ---- evidence ---- */
+
+static void add_kl(const struct investigation_facts *facts, const struct investigation_kl *kl, const char *flags,
+                   struct list *list)
+{
+    if (!kl->known)
+        return;
+    char *amount = investigation_facts_amount(kl);
+    list_add_format(list, "%s: %s", flags, amount);
+    free(amount);
+    if (kl->condition != KL_CONDITION_NONE && kl->requests > 0)
+        list_add_format(list, "%s: %zu of %zu requests in match have a token beyond stray; signature %s", flags,
+                        kl->few, kl->requests, kl->signature != NULL ? kl->signature : "not told");
+    if (kl == facts->basis)
+        add_all(list, "kl: ", kl->evidence);
+}
+
+static void add_axes(const struct investigation *in, struct list *list)
+{
+    if (!in->invariance_known)
+        return;
+    for (size_t i = 0; i < in->axis_count; i++) {
+        const struct investigation_axis *axis = &in->axes[i];
+        char *first = axis->cached ? memory_copy(", first by one row on a cached prefix")
+                      : axis->first_size > 0
+                          ? memory_format(", first at %s %" PRIu64,
+                                          strcmp(axis->word, "extend") == 0 ? "rows:" : "a batch of", axis->first_size)
+                          : memory_copy("");
+        list_add_format(list, "invariance, %s: %s%s%s%s", axis->word, axis->state, first,
+                        axis->module != NULL ? ", in " : "", axis->module != NULL ? axis->module : "");
+        free(first);
+    }
+    list_add_format(list, "invariance: condition 1 %s",
+                    in->invariance_condition != NULL ? in->invariance_condition : "not told");
+}
+
+static void add_capture(const struct investigation *in, struct list *list)
+{
+    if (!in->capture.known)
+        return;
+    list_add_format(list,
+                    "capture: %zu requests %s, %zu tokens, of which %zu have the same logprob bit for bit as scored; "
+                    "largest difference %.2g",
+                    in->capture.requests, in->capture.alone ? "one at a time" : "in a batch", in->capture.tokens,
+                    in->capture.bit_equal, in->capture.largest);
+    add_all(list, "capture is not complete: ", in->capture.reasons);
+}
+
+static void add_diff(const struct investigation_facts *facts, struct list *list)
+{
+    const struct investigation *in = facts->in;
+    if (!in->diff.known)
+        return;
+    if (facts->diff & (INVESTIGATION_DIFF_DIFFERENT | INVESTIGATION_DIFF_EQUAL)) {
+        char *name = investigation_facts_operator(facts);
+        list_add_format(list, "diff: %s, %s: %s; %" PRIu64 " of %" PRIu64 " rows with equal inputs differ there",
+                        in->diff.kind, in->diff.confidence != NULL ? in->diff.confidence : "confidence not told",
+                        facts->diff == INVESTIGATION_DIFF_EQUAL ? "every comparable row is bit-identical" : name,
+                        in->diff.unequal, in->diff.tested);
+        free(name);
+        if (in->diff.has_position)
+            list_add_format(list, "diff: first at position %" PRId64, in->diff.position);
+        if (in->diff.reading != NULL && in->diff.reading[0] != '\0')
+            list_add_format(list, "diff: the numbers look like %s", in->diff.reading);
+    }
+    add_all(list, "diff: ", in->diff.certificate);
+    add_all(list, "diff: ", in->diff.against);
+}
+
+void investigation_evidence(const struct investigation_facts *facts, struct list *list)
+{
+    const struct investigation *in = facts->in;
+    add_kl(facts, &in->own, "your own flags", list);
+    add_kl(facts, &in->dump, "flags of a dump", list);
+    if (in->own.known && (facts->own & INVESTIGATION_READ_DIRTY) && !in->own.deterministic)
+        list_add(list, "deterministic inference is off: condition 1 cannot be expected to hold");
+    add_all(list, "changed for a dump: ", in->settings);
+    add_axes(in, list);
+    add_capture(in, list);
+    add_diff(facts, list);
+}
+
+/* ---- what nothing is said about ---- */
+
+static void add_paths(const struct investigation_kl *kl, const struct investigation_kl *before, const char *flags,
+                      struct list *list)
+{
+    for (int id = 0; kl->known && id < KL_PATHS; id++) {
+        const char *why = kl->paths[id].why_not;
+        bool told = before != NULL && before->known && before->paths[id].grade == KL_GRADE_NOT_MEASURED;
+        if (kl->paths[id].grade == KL_GRADE_NOT_MEASURED && !told)
+            list_add_format(list, "%s under %s%s%s", kl_path_word((enum kl_path_id)id), flags, why != NULL ? ": " : "",
+                            why != NULL ? why : "");
+    }
+}
+
+static void add_steps(const struct investigation *in, struct list *list)
+{
+    for (int id = 0; id < INVESTIGATION_STEPS; id++) {
+        const struct investigation_step *step = &in->steps[id];
+        if (step->state == INVESTIGATION_DONE)
+            continue;
+        list_add_format(list, "%s (%s): %s%s%s", investigation_step_word((enum investigation_step_id)id),
+                        investigation_step_name((enum investigation_step_id)id), investigation_state_word(step->state),
+                        step->why != NULL ? ", " : "", step->why != NULL ? step->why : "");
+    }
+}
+
+static void add_axis_gaps(const struct investigation *in, struct list *list)
+{
+    for (size_t i = 0; in->invariance_known && i < in->axis_count; i++)
+        if (in->axes[i].why_not != NULL)
+            list_add_format(list, "invariance, %s: %s", in->axes[i].word, in->axes[i].why_not);
+    if (in->invariance_known && in->invariance_most > 0)
+        list_add_format(list, "batches of more than %" PRIu64, in->invariance_most);
+}
+
+/* What the measurement was made with, and so says nothing beyond. */
+static void add_limits(const struct investigation *in, struct list *list)
+{
+    const struct investigation_kl *kl = &in->own;
+    if (!kl->known)
+        return;
+    list_add_format(list,
+                    "other prompts, lengths and traffic than these: %" PRIu64 " prompts, %" PRIu64
+                    " new tokens each, temperature %g",
+                    kl->prompt_count, kl->new_tokens, kl->temperature);
+    if (kl->window > 0 && !kl->past_window)
+        list_add_format(list,
+                        "positions past the sliding window of %" PRIu64 " tokens: take longer prompts or more new "
+                        "tokens",
+                        kl->window);
+    if (kl->tp > 1)
+        list_add_format(list, "another tensor-parallel size than %" PRIu64, kl->tp);
+}
+
+static void add_dump_gaps(const struct investigation *in, struct list *list)
+{
+    if (!in->diff.known)
+        return;
+    if (!in->own.graphs_known || !in->own.graphs_off)
+        list_add(list, "what only a CUDA graph does: a dump is made without them");
+    if (in->diff.tp > 1)
+        list_add_format(list,
+                        "inside of an all-reduce over %" PRIu64 " ranks: hooks see what goes in and what comes out",
+                        in->diff.tp);
+    if (!in->diff.prefills)
+        list_add(list, "a prefill on a restored prefix, layer by layer: the capture has none");
+    if (in->capture.known && !in->capture.alone)
+        list_add(list,
+                 "one request at a time, layer by layer: the capture was one batch, in which one-row faults vanish");
+    add_all(list, "not seen by the dump: ", in->diff.blind);
+}
+
+void investigation_gaps(const struct investigation_facts *facts, bool condition_1_first, struct list *list)
+{
+    const struct investigation *in = facts->in;
+    add_steps(in, list);
+    add_paths(&in->own, NULL, "your own flags", list);
+    add_paths(&in->dump, &in->own, "the flags of a dump", list);
+    if (condition_1_first)
+        list_add(list, "whether condition 2 holds during decode: condition 1 hides it");
+    add_limits(in, list);
+    add_axis_gaps(in, list);
+    add_dump_gaps(in, list);
+}
