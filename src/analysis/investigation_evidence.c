@@ -161,6 +161,9 @@ static void add_dump_gaps(const struct investigation *in, struct list *list)
                         in->diff.tp);
     if (!in->diff.prefills)
         list_add(list, "a prefill on a restored prefix, layer by layer: the capture has none");
+    if (in->capture.known && in->own.known && in->capture.requests < in->own.prompt_count)
+        list_add_format(list, "%zu of %" PRIu64 " prompts were dumped: the others are known by their logprobs alone",
+                        in->capture.requests, in->own.prompt_count);
     if (in->capture.known && !in->capture.alone)
         list_add(list,
                  "one request at a time, layer by layer: the capture was one batch, in which one-row faults vanish");

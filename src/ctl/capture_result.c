@@ -103,6 +103,7 @@ static void add_tally(struct json *object, const struct capture_result *result)
     capture_result_tally(result, &tally);
     json_set_u64(one, "tokens", tally.tokens);
     json_set_u64(one, "bit_equal", tally.bit_equal);
+    json_set_bool(one, "shifted", tally.shifted);
     json_set_double(one, "largest_difference", tally.largest);
 }
 

@@ -418,6 +418,7 @@ static void test_not_measured(void **state)
                                   "what those flags changed (ab): not needed, no flag was added",
                                   "rotary_emb: only on the decode side",
                                   "8 prompts, 12 new tokens each, temperature 0",
+                                  "4 of 8 prompts were dumped",
                                   "one request at a time, layer by layer"};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
         if (!says(end.not_measured, wanted[i]))
