@@ -20,6 +20,7 @@ libanalysis_a_SOURCES = \
     src/analysis/investigation.c src/analysis/investigation.h src/analysis/investigation_private.h \
     src/analysis/investigation_evidence.c \
     src/analysis/investigation_facts.c \
+    src/analysis/investigation_html.c src/analysis/investigation_html.h \
     src/analysis/investigation_ends.def src/analysis/investigation_steps.def \
     src/analysis/report.c src/analysis/report.h \
     src/analysis/report_html.c src/analysis/report_html.h src/analysis/report_html_private.h \

@@ -2,6 +2,7 @@
 
 #include "analysis/report.h"
 #include "analysis/report_html_private.h"
+#include "base/memory.h"
 #include "base/text.h"
 #include "sglang/recipe.h"
 
@@ -55,24 +56,21 @@ void report_html_section(struct buffer *out, const char *id, const char *title, 
         buffer_format(out, "<p class=\"intro\">%s</p>\n", introduction);
 }
 
-static const char *state_class(enum status status)
-{
-    return status == STATUS_DONE ? "good" : status == STATUS_NO ? "bad" : "warn";
-}
-
-static void add_head(const struct diff *diff, struct buffer *out)
+void report_html_begin(struct buffer *out, const char *title, const char *id, const char *skip)
 {
     buffer_text(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                      "<meta name=\"color-scheme\" content=\"light dark\">\n"
                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
                      "'unsafe-inline'\">\n<title>");
-    buffer_format(out, "%s: ", report_headline(diff));
-    report_html_text(out, diff->a_path != NULL ? diff->a_path : "");
-    buffer_text(out, " against ");
-    report_html_text(out, diff->b_path != NULL ? diff->b_path : "");
+    report_html_text(out, title);
     buffer_format(out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n", report_html_style);
-    buffer_text(out, "<a class=\"skip\" href=\"#verdict\">Skip to the verdict</a>\n");
+    buffer_format(out, "<a class=\"skip\" href=\"#%s\">%s</a>\n", id, skip);
+}
+
+static const char *state_class(enum status status)
+{
+    return status == STATUS_DONE ? "good" : status == STATUS_NO ? "bad" : "warn";
 }
 
 static void add_lines(const struct diff *diff, struct buffer *out)
@@ -240,7 +238,10 @@ void report_html(const struct diff *diff, struct buffer *out)
         report_html_detail(diff, &body);
     }
     report_html_blind(diff, &body);
-    add_head(diff, out);
+    char *title = memory_format("%s: %s against %s", report_headline(diff), diff->a_path != NULL ? diff->a_path : "",
+                                diff->b_path != NULL ? diff->b_path : "");
+    report_html_begin(out, title, "verdict", "Skip to the verdict");
+    free(title);
     buffer_text(out, "<main>\n");
     add_verdict(diff, out);
     add_contents(diff, body.data, out);

@@ -1,4 +1,4 @@
-/* What the files of the page share. */
+/* What the files of the page share; the page of an investigation (investigation_html.c) looks the same. */
 #pragma once
 
 #include "analysis/diff.h"
@@ -13,6 +13,10 @@ extern const char report_html_style[];
  * and for attributes in double quotes. A name loses its middle where it is very long. */
 void report_html_text(struct buffer *out, const char *text);
 void report_html_name(struct buffer *out, const char *name);
+
+/* The page from its beginning to that of its body, with the style, and a link that skips to `id`, which `skip` names.
+ * Nothing is fetched and nothing runs. `title` is from outside, the others are ours. */
+void report_html_begin(struct buffer *out, const char *title, const char *id, const char *skip);
 
 /* "<section id=ID><h2>TITLE</h2>", and below it a paragraph of introduction (NULL: none). Both are ours. */
 void report_html_section(struct buffer *out, const char *id, const char *title, const char *introduction);

@@ -54,6 +54,8 @@ libctl_a_SOURCES = \
     src/ctl/invariance_report.c src/ctl/invariance_report.h \
     src/ctl/invariance_take.c src/ctl/invariance_take.h \
     src/ctl/investigate_read.c src/ctl/investigate_read.h \
+    src/ctl/investigate_report.c src/ctl/investigate_report.h \
+    src/ctl/investigate_report_json.c \
     src/ctl/kl_paths.c src/ctl/kl_paths.h \
     src/ctl/kl_report.h \
     src/ctl/kl_report_json.c \
