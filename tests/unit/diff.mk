@@ -98,11 +98,19 @@ tests_unit_test_ab_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
 # kldumpctl investigate: what its steps mean together
 check_PROGRAMS += tests/unit/test_investigation
 TESTS += tests/unit/test_investigation
-tests_unit_test_investigation_SOURCES = tests/unit/test_investigation.c
-tests_unit_test_investigation_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_investigation_SOURCES = tests/unit/test_investigation.c \
+    tests/unit/investigation_world.c tests/unit/investigation_world.h
+tests_unit_test_investigation_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS) -iquote $(srcdir)/tests/unit
 tests_unit_test_investigation_LDADD = libanalysis.a libpt.a libsglang.a libbase.a $(CMOCKA_LIBS) -lm
 check_PROGRAMS += tests/unit/test_investigate_read
 TESTS += tests/unit/test_investigate_read
 tests_unit_test_investigate_read_SOURCES = tests/unit/test_investigate_read.c
 tests_unit_test_investigate_read_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_investigate_read_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/investigate_samples
+tests_unit_investigate_samples_SOURCES = tests/unit/investigate_samples.c \
+    tests/unit/investigation_world.c tests/unit/investigation_world.h
+tests_unit_investigate_samples_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)/tests/unit
+tests_unit_investigate_samples_LDADD = $(kldumpctl_LDADD)
+dist_check_SCRIPTS += tests/unit/test_investigate_reports.py
+TESTS += tests/unit/test_investigate_reports.py

@@ -3,6 +3,7 @@
 #include "analysis/investigation.h"
 #include "base/list.h"
 #include "base/memory.h"
+#include "investigation_world.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,107 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-/* ---- an investigation by hand ---- */
-
-static char **texts(const char *first)
-{
-    struct list list = {0};
-    if (first != NULL)
-        list_add(&list, first);
-    return list_vector(&list);
-}
-
-enum reading { UNKNOWN, CLEAN, REFUSED, OPERATOR, BOTH, DECODE, RESTORE, READINGS };
-
-static void set_kl(struct investigation_kl *kl, enum reading reading)
-{
-    static const struct {
-        enum kl_condition condition;
-        enum kl_where where;
-        bool too, dirty[KL_PATHS];
-    } readings[READINGS] = {
-        [CLEAN] = {KL_CONDITION_NONE, KL_WHERE_NONE, false, {0}},
-        [REFUSED] = {KL_CONDITION_REFUSED, KL_WHERE_NONE, false, {1, 1, 1, 1, 0}},
-        [OPERATOR] = {KL_CONDITION_1, KL_WHERE_OPERATOR, false, {1, 1, 1, 1, 0}},
-        [BOTH] = {KL_CONDITION_1, KL_WHERE_OPERATOR, true, {1, 1, 1, 1, 1}},
-        [DECODE] = {KL_CONDITION_2, KL_WHERE_DECODE, false, {1, 1, 1, 1, 0}},
-        [RESTORE] = {KL_CONDITION_2, KL_WHERE_RESTORE, false, {0, 0, 1, 1, 1}},
-    };
-    if (reading == UNKNOWN)
-        return;
-    *kl = (struct investigation_kl){.known = true,
-                                    .condition = readings[reading].condition,
-                                    .where = readings[reading].where,
-                                    .condition_2_in_restore = readings[reading].too,
-                                    .signature = memory_copy("signature"),
-                                    .text = memory_copy("The reading of kl."),
-                                    .evidence = texts("match: every token from index 1"),
-                                    .next = texts(NULL),
-                                    .requests = 8,
-                                    .prompt_count = 8,
-                                    .new_tokens = 12,
-                                    .tp = 1,
-                                    .prompts_hash = memory_copy("abc")};
-    for (size_t id = 0; id < KL_PATHS; id++) {
-        bool dirty = readings[reading].dirty[id];
-        kl->paths[id].grade = dirty ? KL_GRADE_NONZERO : KL_GRADE_BIT_EQUAL;
-        kl->paths[id].kept = 8;
-        kl->paths[id].tokens = 96;
-        kl->paths[id].beyond = dirty ? 35 : 0;
-        kl->paths[id].mean = dirty ? 2e-4 : 0;
-    }
-}
-
-static const char *const kinds[] = {"none", "op", "gap", "glue", "op+cache", "state", "kind of tomorrow", NULL};
-
-static void set_diff(struct investigation *in, const char *kind)
-{
-    in->steps[INVESTIGATION_DIFF].state = INVESTIGATION_DONE;
-    in->diff.known = in->diff.proven = true;
-    in->diff.status = strcmp(kind, "none") == 0 ? STATUS_DONE : STATUS_NO;
-    in->diff.kind = memory_copy(kind);
-    in->diff.confidence = memory_copy("proven");
-    in->diff.certificate = texts(NULL);
-    in->diff.against = texts(NULL);
-    in->diff.blind = texts(NULL);
-    in->diff.tp = 1;
-    if (strcmp(kind, "none") == 0)
-        return;
-    in->diff.module = memory_copy("model.layers.0.self_attn.qkv_proj");
-    in->diff.class = memory_copy("token-wise");
-    in->diff.class_kind = memory_copy("matrix product");
-    in->diff.needs = memory_copy("One order of summing for every number of rows.");
-    in->diff.what = memory_copy("look between a and b.");
-    in->diff.has_layer = in->diff.has_position = true;
-    in->diff.position = 37;
-    in->diff.tested = 14;
-    in->diff.unequal = 13;
-}
-
-static void set_capture(struct investigation *in)
-{
-    in->capture.known = in->capture.complete = true;
-    in->capture.requests = 4;
-    in->capture.tokens = 48;
-    in->capture.bit_equal = 13;
-    in->capture.largest = 3.5e-6;
-}
-
-/* Every step done; own flags and those of a dump read the same; kind NULL: without a diff. */
-static struct investigation world(enum reading own, enum reading dump, const char *kind)
-{
-    struct investigation in = {0};
-    for (size_t id = 0; id < INVESTIGATION_STEPS; id++)
-        in.steps[id].state = INVESTIGATION_DONE;
-    set_kl(&in.own, own);
-    set_kl(&in.dump, dump);
-    if (kind != NULL) {
-        set_capture(&in);
-        set_diff(&in, kind);
-    }
-    return in;
-}
 
 static void fail_step(struct investigation *in, enum investigation_step_id id, int status, const char *why)
 {
@@ -164,13 +64,16 @@ static void expect_at(struct investigation in, const char *name, enum kl_conditi
 static void test_refused(void **state)
 {
     (void)state;
-    expect(world(REFUSED, OPERATOR, "op"), "refused", NOTHING_SAID, false, STATUS_NO, "The reading of kl.");
-    expect(world(OPERATOR, REFUSED, "op"), "refused", NOTHING_SAID, false, STATUS_NO, "under the flags of a dump");
-    struct investigation in = world(OPERATOR, OPERATOR, "op");
+    expect(investigation_world(WORLD_REFUSED, WORLD_OPERATOR, "op"), "refused", NOTHING_SAID, false, STATUS_NO,
+           "The reading of kl.");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_REFUSED, "op"), "refused", NOTHING_SAID, false, STATUS_NO,
+           "under the flags of a dump");
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op");
     in.capture.shifted = true;
     expect(in, "refused", NOTHING_SAID, false, STATUS_NO, "shifted by one");
     /* what own flags say is the answer where it is clean */
-    expect(world(CLEAN, REFUSED, NULL), "clean", NO_CONDITION, false, STATUS_DONE, "No divergence");
+    expect(investigation_world(WORLD_CLEAN, WORLD_REFUSED, NULL), "clean", NO_CONDITION, false, STATUS_DONE,
+           "No divergence");
 }
 
 static void test_not_started(void **state)
@@ -184,7 +87,7 @@ static void test_not_started(void **state)
     fail_step(&in, INVESTIGATION_DOCTOR, 1, "the port is taken");
     expect(in, "not-started", NOTHING_SAID, false, STATUS_NOT_ARMED, "the port is taken");
     /* doctor's complaint did not keep the server from being measured */
-    in = world(CLEAN, UNKNOWN, NULL);
+    in = investigation_world(WORLD_CLEAN, WORLD_UNKNOWN, NULL);
     fail_step(&in, INVESTIGATION_DOCTOR, 1, "swap is on");
     expect(in, "clean", NO_CONDITION, false, STATUS_DONE, "No divergence");
 }
@@ -194,17 +97,17 @@ static void test_unfinished(void **state)
     (void)state;
     struct investigation in = {0};
     expect(in, "unfinished", NOTHING_SAID, false, STATUS_INTERRUPTED, "before anything was measured");
-    in = world(OPERATOR, UNKNOWN, NULL);
+    in = investigation_world(WORLD_OPERATOR, WORLD_UNKNOWN, NULL);
     stop_at(&in, INVESTIGATION_KL_DUMP);
     expect(in, "unfinished", CONDITION_1, false, STATUS_INTERRUPTED, "shows under the flags of a dump");
-    in = world(DECODE, DECODE, NULL);
+    in = investigation_world(WORLD_DECODE, WORLD_DECODE, NULL);
     stop_at(&in, INVESTIGATION_INVARIANCE);
     expect(in, "unfinished", CONDITION_2, false, STATUS_INTERRUPTED, "So far: condition 2 during decode");
-    in = world(OPERATOR, OPERATOR, NULL);
+    in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, NULL);
     stop_at(&in, INVESTIGATION_DIFF);
     expect(in, "unfinished", CONDITION_1, false, STATUS_INTERRUPTED, "before an operator");
     /* stopped behind the answer */
-    in = world(CLEAN, UNKNOWN, NULL);
+    in = investigation_world(WORLD_CLEAN, WORLD_UNKNOWN, NULL);
     stop_at(&in, INVESTIGATION_KL_DUMP);
     expect(in, "clean", NO_CONDITION, false, STATUS_DONE, "No divergence");
 }
@@ -214,30 +117,31 @@ static void test_unfinished(void **state)
 static void test_clean(void **state)
 {
     (void)state;
-    expect(world(CLEAN, CLEAN, "op"), "clean", NO_CONDITION, false, STATUS_DONE,
+    expect(investigation_world(WORLD_CLEAN, WORLD_CLEAN, "op"), "clean", NO_CONDITION, false, STATUS_DONE,
            "match bit-equal, 96 tokens of 8 requests");
-    expect(world(CLEAN, OPERATOR, "op"), "only-under-dump-flags", NO_CONDITION, true, STATUS_NO, "condition 1");
+    expect(investigation_world(WORLD_CLEAN, WORLD_OPERATOR, "op"), "only-under-dump-flags", NO_CONDITION, true,
+           STATUS_NO, "condition 1");
 }
 
 static void test_needs_a_graph(void **state)
 {
     (void)state;
-    expect(world(DECODE, CLEAN, NULL), "needs-a-graph", CONDITION_2, false, STATUS_NO,
+    expect(investigation_world(WORLD_DECODE, WORLD_CLEAN, NULL), "needs-a-graph", CONDITION_2, false, STATUS_NO,
            "Condition 2 during decode is broken under your own flags, and clean");
-    struct investigation in = world(DECODE, CLEAN, NULL);
+    struct investigation in = investigation_world(WORLD_DECODE, WORLD_CLEAN, NULL);
     struct investigation_end end;
-    in.settings = texts("disable_cuda_graph: false under your flags, true in a dump");
+    in.settings = investigation_world_texts("disable_cuda_graph: false under your flags, true in a dump");
     investigation_conclude(&in, &end);
     assert_true(says(end.evidence, "disable_cuda_graph: false"));
     assert_true(says(end.next, "state-diff") && says(end.next, "examples/state_probe.py"));
     investigation_end_fini(&end);
     investigation_fini(&in);
     /* clean means nothing where the dirty path was not measured */
-    in = world(RESTORE, CLEAN, NULL);
+    in = investigation_world(WORLD_RESTORE, WORLD_CLEAN, NULL);
     in.dump.paths[KL_PATH_RESTORE].grade = KL_GRADE_NOT_MEASURED;
     expect(in, "path-not-compared", CONDITION_2, false, STATUS_NO, "in restore, which was not measured");
     /* a path that is clean under own flags may be missing */
-    in = world(RESTORE, CLEAN, NULL);
+    in = investigation_world(WORLD_RESTORE, WORLD_CLEAN, NULL);
     in.dump.paths[KL_PATH_MATCH].grade = KL_GRADE_NOT_MEASURED;
     expect(in, "needs-a-graph", CONDITION_2, false, STATUS_NO, "CUDA graph");
 }
@@ -245,14 +149,14 @@ static void test_needs_a_graph(void **state)
 static void test_other_prompts(void **state)
 {
     (void)state;
-    struct investigation in = world(OPERATOR, CLEAN, NULL);
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_CLEAN, NULL);
     free(in.dump.prompts_hash);
     in.dump.prompts_hash = memory_copy("another");
     expect(in, "other-prompts", NOTHING_SAID, false, STATUS_NO, "cannot be held side by side");
-    in = world(OPERATOR, CLEAN, NULL);
+    in = investigation_world(WORLD_OPERATOR, WORLD_CLEAN, NULL);
     in.dump.new_tokens++;
     expect(in, "other-prompts", NOTHING_SAID, false, STATUS_NO, "cannot be held side by side");
-    in = world(OPERATOR, CLEAN, NULL);
+    in = investigation_world(WORLD_OPERATOR, WORLD_CLEAN, NULL);
     in.dump.temperature = 1;
     expect(in, "other-prompts", NOTHING_SAID, false, STATUS_NO, "cannot be held side by side");
 }
@@ -260,12 +164,12 @@ static void test_other_prompts(void **state)
 static void test_own_flags_alone(void **state)
 {
     (void)state;
-    struct investigation in = world(OPERATOR, UNKNOWN, NULL);
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_UNKNOWN, NULL);
     fail_step(&in, INVESTIGATION_KL_DUMP, 82, "hooks could not be proven");
     stop_at(&in, INVESTIGATION_AB);
     expect(in, "own-flags-alone", CONDITION_1, false, STATUS_NO, "hooks could not be proven");
     /* the user's flags are those of a dump: not needed is no gap */
-    in = world(OPERATOR, UNKNOWN, "op");
+    in = investigation_world(WORLD_OPERATOR, WORLD_UNKNOWN, "op");
     in.steps[INVESTIGATION_KL_DUMP].state = INVESTIGATION_NOT_NEEDED;
     expect(in, "operator", CONDITION_1, true, STATUS_NO, MODULE);
 }
@@ -273,10 +177,12 @@ static void test_own_flags_alone(void **state)
 static void test_other_reading(void **state)
 {
     (void)state;
-    expect(world(DECODE, OPERATOR, "op"), "other-reading", CONDITION_1, true, STATUS_NO,
+    expect(investigation_world(WORLD_DECODE, WORLD_OPERATOR, "op"), "other-reading", CONDITION_1, true, STATUS_NO,
            "condition 2 during decode under your own flags, condition 1");
-    expect(world(OPERATOR, DECODE, NULL), "other-reading", CONDITION_2, false, STATUS_NO, "no operator is named");
-    expect(world(OPERATOR, RESTORE, "none"), "other-reading", CONDITION_2, false, STATUS_NO, "no tensor");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_DECODE, NULL), "other-reading", CONDITION_2, false, STATUS_NO,
+           "no operator is named");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_RESTORE, "none"), "other-reading", CONDITION_2, false, STATUS_NO,
+           "no tensor");
 }
 
 /* ---- what the dump adds ---- */
@@ -284,7 +190,7 @@ static void test_other_reading(void **state)
 static void test_operator(void **state)
 {
     (void)state;
-    struct investigation in = world(OPERATOR, OPERATOR, "op");
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op");
     struct investigation_end end;
     investigation_conclude(&in, &end);
     assert_string_equal(end.name, "operator");
@@ -309,22 +215,28 @@ static void test_operator(void **state)
     free(in.diff.confidence);
     in.diff.confidence = memory_copy("unproven");
     list_vector_free(in.diff.certificate);
-    in.diff.certificate = texts("A7 weak: 12 of 14 pairs");
+    in.diff.certificate = investigation_world_texts("A7 weak: 12 of 14 pairs");
     expect(in, "operator-not-proven", CONDITION_1, true, STATUS_NO, "missing: A7 weak: 12 of 14 pairs.");
 }
 
 static void test_condition_1_elsewhere(void **state)
 {
     (void)state;
-    expect(world(OPERATOR, OPERATOR, "none"), "operator-not-dumped", CONDITION_1, false, STATUS_NO, "lm_head");
-    expect(world(OPERATOR, OPERATOR, "gap"), "between-operators", CONDITION_1, true, STATUS_NO, "look between a and b");
-    expect(world(OPERATOR, OPERATOR, "glue"), "between-operators", CONDITION_1, true, STATUS_NO, "no hook sees");
-    expect(world(OPERATOR, OPERATOR, "op+cache"), "attention-or-cache", CONDITION_1, true, STATUS_NO,
-           "equal keys and values");
-    expect(world(OPERATOR, OPERATOR, "state"), "attention-or-cache", CONDITION_1, true, STATUS_NO, "not proven equal");
-    expect(world(BOTH, BOTH, "op"), "both", CONDITION_1, true, STATUS_NO, "Settle condition 1 first");
-    expect(world(BOTH, BOTH, "none"), "both", CONDITION_1, false, STATUS_NO, "no tensor that was dumped differs");
-    struct investigation in = world(OPERATOR, OPERATOR, NULL);
+    expect(investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "none"), "operator-not-dumped", CONDITION_1, false,
+           STATUS_NO, "lm_head");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "gap"), "between-operators", CONDITION_1, true,
+           STATUS_NO, "look between a and b");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "glue"), "between-operators", CONDITION_1, true,
+           STATUS_NO, "no hook sees");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache"), "attention-or-cache", CONDITION_1, true,
+           STATUS_NO, "equal keys and values");
+    expect(investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "state"), "attention-or-cache", CONDITION_1, true,
+           STATUS_NO, "not proven equal");
+    expect(investigation_world(WORLD_BOTH, WORLD_BOTH, "op"), "both", CONDITION_1, true, STATUS_NO,
+           "Settle condition 1 first");
+    expect(investigation_world(WORLD_BOTH, WORLD_BOTH, "none"), "both", CONDITION_1, false, STATUS_NO,
+           "no tensor that was dumped differs");
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, NULL);
     in.steps[INVESTIGATION_CAPTURE].state = in.steps[INVESTIGATION_DIFF].state = INVESTIGATION_NOT_NEEDED;
     expect(in, "condition-1", CONDITION_1, false, STATUS_NO, "nothing was dumped");
 }
@@ -332,16 +244,25 @@ static void test_condition_1_elsewhere(void **state)
 static void test_condition_2(void **state)
 {
     (void)state;
-    expect(world(DECODE, DECODE, "op+cache"), "decode-context", CONDITION_2, true, STATUS_NO, "position 37");
-    expect(world(DECODE, DECODE, "state"), "decode-context", CONDITION_2, true, STATUS_NO, "during decode");
-    expect(world(DECODE, DECODE, "op"), "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO, MODULE);
-    expect(world(DECODE, DECODE, "gap"), "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO, "Both stand");
-    expect(world(DECODE, DECODE, "none"), "decode-not-dumped", CONDITION_2, false, STATUS_NO, "before the position");
-    expect(world(DECODE, DECODE, NULL), "condition-2", CONDITION_2, false, STATUS_NO, "nothing was dumped");
-    expect(world(RESTORE, RESTORE, "none"), "restore", CONDITION_2, false, STATUS_NO, "No layer is named");
-    expect(world(RESTORE, RESTORE, NULL), "restore", CONDITION_2, false, STATUS_NO, "prefix restore");
-    expect(world(RESTORE, RESTORE, "op"), "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO, "Both stand");
-    struct investigation in = world(RESTORE, RESTORE, "op+cache");
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, "op+cache"), "decode-context", CONDITION_2, true, STATUS_NO,
+           "position 37");
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, "state"), "decode-context", CONDITION_2, true, STATUS_NO,
+           "during decode");
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, "op"), "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO,
+           MODULE);
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, "gap"), "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO,
+           "Both stand");
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, "none"), "decode-not-dumped", CONDITION_2, false, STATUS_NO,
+           "before the position");
+    expect(investigation_world(WORLD_DECODE, WORLD_DECODE, NULL), "condition-2", CONDITION_2, false, STATUS_NO,
+           "nothing was dumped");
+    expect(investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none"), "restore", CONDITION_2, false, STATUS_NO,
+           "No layer is named");
+    expect(investigation_world(WORLD_RESTORE, WORLD_RESTORE, NULL), "restore", CONDITION_2, false, STATUS_NO,
+           "prefix restore");
+    expect(investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op"), "kl-and-dump-disagree", CONDITION_2, true,
+           STATUS_NO, "Both stand");
+    struct investigation in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
     in.diff.prefills = true;
     expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, MODULE);
 }
@@ -349,34 +270,34 @@ static void test_condition_2(void **state)
 static void test_no_verdict(void **state)
 {
     (void)state;
-    for (enum reading reading = OPERATOR; reading <= DECODE; reading++) {
-        enum kl_condition condition = reading == DECODE ? CONDITION_2 : CONDITION_1;
-        if (reading == BOTH) /* which is the larger answer */
+    for (enum world_reading reading = WORLD_OPERATOR; reading <= WORLD_DECODE; reading++) {
+        enum kl_condition condition = reading == WORLD_DECODE ? CONDITION_2 : CONDITION_1;
+        if (reading == WORLD_BOTH) /* which is the larger answer */
             continue;
-        struct investigation in = world(reading, reading, NULL);
-        set_capture(&in);
+        struct investigation in = investigation_world(reading, reading, NULL);
+        investigation_world_capture(&in);
         in.capture.complete = false;
-        in.capture.reasons = texts("foreign request abc");
+        in.capture.reasons = investigation_world_texts("foreign request abc");
         in.steps[INVESTIGATION_DIFF].state = INVESTIGATION_NOT_NEEDED;
         expect(in, "capture-incomplete", condition, false, STATUS_INCOMPLETE, "from it: foreign request abc.");
-        in = world(reading, reading, NULL);
+        in = investigation_world(reading, reading, NULL);
         in.steps[INVESTIGATION_CHECK].status = STATUS_INCOMPLETE;
         in.steps[INVESTIGATION_CHECK].why = memory_copy("3 files are empty");
         stop_at(&in, INVESTIGATION_DIFF);
         expect(in, "capture-incomplete", condition, false, STATUS_INCOMPLETE, "3 files are empty");
-        in = world(reading, reading, NULL);
+        in = investigation_world(reading, reading, NULL);
         fail_step(&in, INVESTIGATION_CAPTURE, 88, "too little free space");
         stop_at(&in, INVESTIGATION_CHECK);
         expect(in, "no-dump", condition, false, STATUS_NO, "\"decode and score, both dumped\" failed: too little");
-        in = world(reading, reading, "op");
+        in = investigation_world(reading, reading, "op");
         in.diff.proven = false;
         in.diff.status = STATUS_UNPROVEN;
         list_vector_free(in.diff.against);
-        in.diff.against = texts("M3: the scoring pass took the rows from the prefix cache");
+        in.diff.against = investigation_world_texts("M3: the scoring pass took the rows from the prefix cache");
         expect(in, "alignment-not-proven", condition, false, STATUS_UNPROVEN, "M3: the scoring");
-        in = world(reading, reading, "kind of tomorrow");
+        in = investigation_world(reading, reading, "kind of tomorrow");
         expect(in, "alignment-not-proven", condition, false, STATUS_UNPROVEN, "does not say why");
-        in = world(reading, reading, "op");
+        in = investigation_world(reading, reading, "op");
         in.diff.status = STATUS_REFUSED_FILE;
         expect(in, "dump-unusable", condition, false, STATUS_INCOMPLETE, "cannot be used");
     }
@@ -387,7 +308,7 @@ static void test_no_verdict(void **state)
 static void test_not_measured(void **state)
 {
     (void)state;
-    struct investigation in = world(OPERATOR, OPERATOR, "op");
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op");
     struct investigation_end end;
     in.own.paths[KL_PATH_RESTORE].grade = in.dump.paths[KL_PATH_RESTORE].grade = KL_GRADE_NOT_MEASURED;
     in.own.paths[KL_PATH_RESTORE].why_not = memory_copy("the radix cache is off");
@@ -406,7 +327,7 @@ static void test_not_measured(void **state)
     in.steps[INVESTIGATION_AB].state = INVESTIGATION_NOT_NEEDED;
     in.steps[INVESTIGATION_AB].why = memory_copy("no flag was added");
     list_vector_free(in.diff.blind);
-    in.diff.blind = texts("rotary_emb: only on the decode side");
+    in.diff.blind = investigation_world_texts("rotary_emb: only on the decode side");
     investigation_conclude(&in, &end);
     const char *const wanted[] = {"restore under your own flags: the radix cache is off",
                                   "match, one at a time under the flags of a dump",
@@ -464,10 +385,11 @@ static void test_all_states(void **state)
 {
     (void)state;
     enum { DECIDING = INVESTIGATION_STEPS, STATES = 4 };
-    for (size_t own = 0; own < READINGS; own++)
-        for (size_t dump = 0; dump < READINGS; dump++)
-            for (size_t kind = 0; kind < sizeof kinds / sizeof kinds[0]; kind++) {
-                struct investigation in = world((enum reading)own, (enum reading)dump, kinds[kind]);
+    for (size_t own = 0; own < WORLD_READINGS; own++)
+        for (size_t dump = 0; dump < WORLD_READINGS; dump++)
+            for (size_t kind = 0; kind <= INVESTIGATION_WORLD_KINDS; kind++) {
+                struct investigation in = investigation_world((enum world_reading)own, (enum world_reading)dump,
+                                                              investigation_world_kinds[kind]);
                 for (size_t code = 0; code < (size_t)1 << (2 * DECIDING); code++) {
                     if (code % 61 != (own * 7 + dump + kind) % 61) /* each of them with some of the results */
                         continue;
