@@ -46,6 +46,33 @@ static bool may_be_itself(const struct side *side)
     return side->broken_pass == SIDE_NOWHERE;
 }
 
+static bool any_restored(const struct side *side)
+{
+    for (size_t i = 0; i < side->sequence_count; i++)
+        if (side->sequences[i].cached_length > 0 && side->sequences[i].known_length > 0)
+            return true;
+    return false;
+}
+
+/* Whether some rows of a's are behind a prefix that the counterpart has computed (or the other way round), and whatever
+ * else is paired has filled the cache for them: then the question is what was restored. */
+static bool is_about_restored(const struct side *a, const struct side *b, const struct alignment_match *matches)
+{
+    bool *fills = memory_new(a->sequence_count + 1), found = false, only = true;
+    for (size_t i = 0; i < a->sequence_count; i++)
+        if (a->sequences[i].prefix_source != SIDE_NOWHERE)
+            fills[a->sequences[i].prefix_source] = true;
+    for (size_t i = 0; i < a->sequence_count; i++) {
+        if (matches[i].sequence == SIDE_NOWHERE)
+            continue;
+        bool is_restored = a->sequences[i].cached_length != b->sequences[matches[i].sequence].cached_length;
+        found |= is_restored;
+        only &= is_restored || fills[i];
+    }
+    free(fills);
+    return found && only;
+}
+
 static void exchange(struct side *a, struct side *b, struct diff *diff)
 {
     struct side side = *a;
@@ -81,7 +108,14 @@ static struct alignment_match *choose(struct alignment_view *view, struct side *
     if (forward > 0)
         return matches;
     view->mode = any_decodes(a) || any_decodes(b) ? ALIGNMENT_RUNS : ALIGNMENT_WHOLE;
+    if (view->mode == ALIGNMENT_WHOLE && !view->same && any_restored(b) && !any_restored(a)) {
+        exchange(a, b, diff);
+        free(matches);
+        matches = new_matches(a);
+    }
     forward = alignment_match_all(view, matches);
+    if (view->mode == ALIGNMENT_WHOLE && is_about_restored(a, b, matches))
+        view->mode = ALIGNMENT_RESTORED;
     if (forward == 0 && view->same && may_be_itself(a)) {
         view->self = true;
         alignment_match_all(view, matches);
@@ -196,6 +230,7 @@ static void add_request(const struct alignment_view *view, const struct member *
                                                                   .prompt_length = a->prompt_length,
                                                                   .a_length = a->known_length,
                                                                   .b_length = b->known_length,
+                                                                  .a_cached_length = a->cached_length,
                                                                   .b_cached_length = b->cached_length,
                                                                   .first_pair = alignment->pair_count};
 }
@@ -384,7 +419,7 @@ static void prove(const struct alignment_view *view, const struct alignment_matc
                   const struct member *members, size_t count, bool trust_slots, struct diff *diff,
                   struct alignment *alignment)
 {
-    size_t left_out, unpaired = view->mode == ALIGNMENT_WHOLE ? 0 : count_unpaired(view, matches);
+    size_t left_out, unpaired = alignment_match_is_prefill(view->mode) ? 0 : count_unpaired(view, matches);
     leave_out_graphs(view, diff, alignment, &left_out);
     prove_cut(view, members, count, left_out, diff);
     bool uncertain = tell_slots(view, members, count, diff) && !trust_slots;
@@ -395,9 +430,10 @@ static void prove(const struct alignment_view *view, const struct alignment_matc
                    "%zu pairs, but without request ids and with slots that were used again%s", alignment->pair_count,
                    others);
     else
-        diff_prove(diff, DIFF_PROOF_A2, DIFF_PROOF_HOLDS, "%s%zu of %zu pairs, %zu of them decode rows%s",
+        diff_prove(diff, DIFF_PROOF_A2, DIFF_PROOF_HOLDS, "%s%zu of %zu pairs, %zu of them %s%s",
                    view->self ? "each request with itself: " : "", alignment->pair_count, alignment->pair_count,
-                   view->mode == ALIGNMENT_WHOLE ? 0 : alignment->target_count, others);
+                   view->mode == ALIGNMENT_WHOLE ? 0 : alignment->target_count,
+                   view->mode == ALIGNMENT_RESTORED ? "behind a restored prefix" : "decode rows", others);
     diff_prove(diff, DIFF_PROOF_A3, DIFF_PROOF_HOLDS, "%zu of %zu pairs", alignment->pair_count, alignment->pair_count);
     free(others);
 }
@@ -405,6 +441,10 @@ static void prove(const struct alignment_view *view, const struct alignment_matc
 enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots, struct diff *diff,
                                struct alignment *ret_alignment, struct error *err)
 {
+    static const enum diff_pairing pairings[] = {[ALIGNMENT_PHASES] = DIFF_PAIRING_PHASES,
+                                                 [ALIGNMENT_RUNS] = DIFF_PAIRING_RUNS,
+                                                 [ALIGNMENT_WHOLE] = DIFF_PAIRING_WHOLE,
+                                                 [ALIGNMENT_RESTORED] = DIFF_PAIRING_RESTORED};
     struct alignment alignment = {0};
     struct alignment_view view = {.a = a,
                                   .b = b,
@@ -422,10 +462,7 @@ enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots,
         if (!view.same || !core)
             core |= tell_core_mode(b, b->folders[b->folder_count - 1].path, diff);
         alignment.swapped = diff->swapped;
-        diff->pairing = view.self                       ? DIFF_PAIRING_ITSELF
-                        : view.mode == ALIGNMENT_PHASES ? DIFF_PAIRING_PHASES
-                        : view.mode == ALIGNMENT_RUNS   ? DIFF_PAIRING_RUNS
-                                                        : DIFF_PAIRING_WHOLE;
+        diff->pairing = view.self ? DIFF_PAIRING_ITSELF : pairings[view.mode];
         if (alignment.target_count == 0)
             alignment_tell_failure(&view, diff);
         else

@@ -32,12 +32,12 @@ struct alignment {
  *
  * What is paired, in this order of preference: decode rows of one side with prefill rows of the other (and, as control,
  * prefill rows with prefill rows); where there are none, decode rows with decode rows (two runs); where no side
- * decodes, all rows (chunked with whole prefill). `a` and `b` may be the same folder, even the same side: a request is
- * then paired with another one, and with itself only where nothing else in the folder can have been meant. Where the
- * parallel layouts differ (M10) only rank 0 is paired; with data-parallel attention a request's rank may differ.
- * A position of the prompt that came from the prefix cache is
- * a control by the prefill row (of another request of that side) that filled the cache, where that is known.
- * ERROR_MEMORY. */
+ * decodes, all rows (chunked with whole prefill), or, where one side has restored prefixes and besides only what filled
+ * them, the rows behind those with the rows of a whole prefill. `a` and `b` may be the same folder, even the same side:
+ * a request is then paired with another one, and with itself only where nothing else in the folder can have been meant.
+ * Where the parallel layouts differ (M10) only rank 0 is paired; with data-parallel attention a request's rank may
+ * differ. A position of the prompt that came from the prefix cache is a control by the prefill row (of another request
+ * of that side) that filled the cache, where that is known. ERROR_MEMORY. */
 enum error_code alignment_make(struct side *a, struct side *b, bool trust_slots, struct diff *diff,
                                struct alignment *ret_alignment, struct error *err);
 void alignment_fini(struct alignment *alignment);

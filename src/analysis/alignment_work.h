@@ -4,9 +4,11 @@
 #include "analysis/alignment.h"
 
 enum alignment_mode {
-    ALIGNMENT_PHASES, /* decode rows of a with prefill rows of b */
-    ALIGNMENT_RUNS,   /* decode rows of a with any rows of b */
-    ALIGNMENT_WHOLE,  /* no side decodes: all rows */
+    ALIGNMENT_PHASES,   /* decode rows of a with prefill rows of b */
+    ALIGNMENT_RUNS,     /* decode rows of a with any rows of b */
+    ALIGNMENT_WHOLE,    /* no side decodes: all rows */
+    ALIGNMENT_RESTORED, /* likewise, and one side has restored prefixes: the rows behind them with the same rows of a
+                           whole prefill; those that filled the cache are controls */
 };
 
 struct alignment_match { /* of one sequence of a */
@@ -31,6 +33,7 @@ size_t alignment_match_all(const struct alignment_view *view, struct alignment_m
 /* Whether and as what the position of both sequences is a pair. */
 bool alignment_match_is_pair(enum alignment_mode mode, const struct side_sequence *a, const struct side_sequence *b,
                              size_t position, bool *ret_target);
+bool alignment_match_is_prefill(enum alignment_mode mode); /* no side decodes */
 bool alignment_match_decodes(const struct side_sequence *sequence);
 
 /* Nothing could be paired: proofs and messages that say why. */

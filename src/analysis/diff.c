@@ -44,7 +44,7 @@ const char *diff_kind_sentence(enum diff_kind kind)
 }
 const char *diff_pairing_word(enum diff_pairing pairing)
 {
-    static const char *const words[] = {"phases", "runs", "whole", "itself"};
+    static const char *const words[] = {"phases", "runs", "whole", "restored", "itself"};
     return words[pairing];
 }
 const char *diff_pairing_sentence(enum diff_pairing pairing)
@@ -53,6 +53,8 @@ const char *diff_pairing_sentence(enum diff_pairing pairing)
         NULL,
         "decode rows with decode rows of another run: nothing is said about decode against prefill",
         "prefill rows with prefill rows, no side decodes: nothing is said about decode against prefill",
+        "rows behind a restored prefix with the same rows of a whole prefill: nothing is said about decode against "
+        "prefill",
         "each request with itself, as nothing else here belongs together: nothing is said about decode against "
         "prefill; name the folder of the decode run and that of its scoring prefill",
     };

@@ -53,7 +53,8 @@ struct diff_request {
     char *a_rid, *b_rid;
     size_t prompt_length;          /* plen of the decode side */
     size_t a_length, b_length;     /* positions with a known id */
-    size_t b_cached_length;        /* leading positions that the reference did not compute */
+    size_t a_cached_length;        /* leading positions that were not computed, but taken from a cache */
+    size_t b_cached_length;        /* likewise of the reference */
     size_t first_pair, pair_count; /* in the order of alignment pairs */
     size_t target_count;
 };
@@ -164,10 +165,11 @@ struct diff_options {
 
 /* What the rows of the pairs are. All but the first say nothing about decode against prefill. */
 enum diff_pairing {
-    DIFF_PAIRING_PHASES, /* rows that decode with rows of a prefill */
-    DIFF_PAIRING_RUNS,   /* rows that decode on both sides: two runs, none of which scored the other */
-    DIFF_PAIRING_WHOLE,  /* no side decodes: two prefills */
-    DIFF_PAIRING_ITSELF, /* each request with itself: nothing else in the folder belongs together */
+    DIFF_PAIRING_PHASES,   /* rows that decode with rows of a prefill */
+    DIFF_PAIRING_RUNS,     /* rows that decode on both sides: two runs, none of which scored the other */
+    DIFF_PAIRING_WHOLE,    /* no side decodes: two prefills */
+    DIFF_PAIRING_RESTORED, /* rows behind a restored prefix with the same rows of a whole prefill */
+    DIFF_PAIRING_ITSELF,   /* each request with itself: nothing else in the folder belongs together */
 };
 
 struct diff {
@@ -207,7 +209,7 @@ enum status diff_status(const struct diff *diff);
 
 const char *diff_kind_word(enum diff_kind kind);
 const char *diff_kind_sentence(enum diff_kind kind);
-const char *diff_pairing_word(enum diff_pairing pairing);     /* "phases", "runs", "whole", "itself" */
+const char *diff_pairing_word(enum diff_pairing pairing);     /* "phases", "runs", "whole", "restored", "itself" */
 const char *diff_pairing_sentence(enum diff_pairing pairing); /* NULL: as it is meant to be */
 const char *diff_proof_claim(enum diff_proof_id id);
 const char *diff_proof_contrary(enum diff_proof_id id); /* what is true where it fails */

@@ -266,6 +266,7 @@ static void set_requests(struct json *root, const struct diff *diff)
         json_set_u64(request, "prompt_length", r->prompt_length);
         json_set_u64(request, "dec_length", r->a_length);
         json_set_u64(request, "pre_length", r->b_length);
+        json_set_u64(request, "dec_cached_length", r->a_cached_length);
         json_set_u64(request, "pre_cached_length", r->b_cached_length);
         json_set_u64(request, "first_pair", r->first_pair);
         json_set_u64(request, "pairs", r->pair_count);

@@ -53,6 +53,7 @@ struct side_token {
 struct side_sequence {
     char *rid;            /* "slot 7" where there are no rids */
     unsigned incarnation; /* 0; grows when a request was retracted and began again, or its rid was used again */
+    uint32_t earlier;     /* the sequence of the same request before this one; SIDE_NOWHERE: there is none */
     uint32_t rank;
     bool linked_by_slot; /* weaker: no rids */
     bool reused;         /* of those: an earlier sequence had the slot, or the batch's order was all there was */
@@ -63,7 +64,8 @@ struct side_sequence {
     size_t cached_length;   /* leading positions that have no row here (prefix cache, or decoded elsewhere) */
     size_t known_length;    /* the ids of positions 0 .. known_length-1 are known. A cached prefix is known where all
                                sequences of the side that are as long begin with the same tokens: a cache is filled by
-                               them. 0: it is not known */
+                               them; else where the same request was computed before (`earlier`) with the same tokens
+                               behind the prefix. 0: it is not known */
     uint32_t prefix_source; /* of a known cached prefix: the first sequence that has these tokens, whose rows (if it has
                                any there) filled the cache; else SIDE_NOWHERE */
     uint32_t hole_pass;     /* SIDE_NOWHERE: none; else the pass before which positions are missing: */

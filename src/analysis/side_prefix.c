@@ -1,6 +1,7 @@
 /* A pass behind a cached prefix does not say which tokens lie in the cache. They are those of an earlier sequence; so
- * where all sequences of the side that are long enough begin with the same tokens, these are the ones. Else the prefix
- * stays unknown: a guess would be a proof of nothing. */
+ * where all sequences of the side that are long enough begin with the same tokens, these are the ones. Else those of
+ * the same request where it was computed before: a request has one prompt, and the tokens behind the prefix show that
+ * its id was not used for another. Else the prefix stays unknown: a guess would be a proof of nothing. */
 #include "analysis/side_work.h"
 #include "base/memory.h"
 
@@ -60,6 +61,19 @@ static void fill(struct side *side, struct side_sequence *sequence, size_t sourc
         sequence->known_length++;
 }
 
+/* The sequence of the same request before this one, where it tells the prefix and has the tokens behind it. */
+static size_t find_earlier(const struct side *side, const struct side_sequence *sequence)
+{
+    if (sequence->earlier == SIDE_NOWHERE || sequence->linked_by_slot)
+        return SIZE_MAX;
+    const struct side_sequence *earlier = &side->sequences[sequence->earlier];
+    size_t end = earlier->known_length < sequence->length ? earlier->known_length : sequence->length;
+    for (size_t i = sequence->cached_length; i < end; i++)
+        if (earlier->tokens[i].id != sequence->tokens[i].id)
+            return SIZE_MAX;
+    return end > sequence->cached_length ? sequence->earlier : SIZE_MAX;
+}
+
 void side_prefix_fill(struct side *side)
 {
     size_t *lengths = memory_new((side->sequence_count + 1) * sizeof *lengths), count = 0;
@@ -75,6 +89,13 @@ void side_prefix_fill(struct side *side)
         for (size_t i = 0; i < side->sequence_count && source != SIZE_MAX; i++)
             if (side->sequences[i].cached_length == lengths[k])
                 fill(side, &side->sequences[i], source);
+    }
+    for (size_t i = 0; i < side->sequence_count; i++) {
+        struct side_sequence *sequence = &side->sequences[i];
+        bool is_unknown = sequence->cached_length > 0 && sequence->prefix_source == SIDE_NOWHERE;
+        size_t source = is_unknown ? find_earlier(side, sequence) : SIZE_MAX;
+        if (source != SIZE_MAX)
+            fill(side, sequence, source);
     }
     free(lengths);
     free(rolling);

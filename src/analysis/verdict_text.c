@@ -84,9 +84,11 @@ static void add_operator(const struct scan *scan, const struct diff_verdict *ver
     const struct diff_call *call = &diff->calls[verdict->call];
     const struct alignment_pair *pair = &scan->alignment->pairs[verdict->first_pair];
     size_t rows = scan->a->passes[pair->a_pass].tokens;
-    buffer_format(text, "Look at %s (%s, %s): it computed %zu row%s in the decode pass and %zu in the reference. ",
-                  call->name, call->class->kind, module_class_name(call->class->class), rows, rows == 1 ? "" : "s",
-                  scan->b->passes[pair->b_pass].tokens);
+    bool is_decode = diff->pairing == DIFF_PAIRING_PHASES;
+    buffer_format(text, "Look at %s (%s, %s): it computed %zu row%s in %s and %zu in %s. ", call->name,
+                  call->class->kind, module_class_name(call->class->class), rows, rows == 1 ? "" : "s",
+                  is_decode ? "the decode pass" : "DEC", scan->b->passes[pair->b_pass].tokens,
+                  is_decode ? "the reference" : "PRE");
     if (call->class->all_reduce && diff->tp_size > 1) {
         if (has_equal_part(scan, verdict))
             buffer_text(text, "Its local parts are equal: the all-reduce. ");
@@ -99,6 +101,16 @@ static void add_operator(const struct scan *scan, const struct diff_verdict *ver
 static void add_cache(const struct scan *scan, const struct diff_verdict *verdict, struct buffer *text)
 {
     const struct diff_call *call = &scan->diff->calls[verdict->call];
+    if (scan->diff->pairing == DIFF_PAIRING_RESTORED) {
+        buffer_format(
+            text,
+            "Rows behind the restored prefix: what goes into %s is equal, and so are the keys and values that "
+            "filled the cache. Look at what was restored (pages, copies, which request they are of): the "
+            "restored keys and values are not those of the prefill, or the kernel reads them in another way "
+            "than its own. ",
+            call->name);
+        return;
+    }
     if (verdict->one_position)
         buffer_format(text, "Look at the kernel of %s: how it splits the keys, and where a tile or page ends; ",
                       call->name);

@@ -160,6 +160,20 @@ static enum error_code read_capture_output(const struct json *json, struct ab_re
     return code;
 }
 
+static enum error_code read_capture_restored(const struct json *json, struct ab_request *request, struct error *err)
+{
+    enum error_code code = json_get_string(json, "restored.rid", &request->rid, err);
+    if (code == ERROR_NONE)
+        code = json_get_u64(json, "restored.cached_tokens", &request->cached, err);
+    if (code == ERROR_NONE)
+        code = json_get_u64(json, "prompt_tokens", &request->first, err);
+    if (code == ERROR_NONE)
+        code = read_ids(json, "output_ids", request, err);
+    if (code == ERROR_NONE)
+        code = read_numbers(json, "restored_logprobs", request->first, request->count, &request->values[0], err);
+    return code;
+}
+
 typedef enum error_code read_request(const struct json *json, struct ab_request *request, struct error *err);
 
 static enum error_code add_path(struct ab_read *read, const char *name, const char *grade, const struct json *requests,
@@ -198,7 +212,8 @@ static enum error_code read_kl(struct ab_read *read, struct error *err)
 static enum error_code read_capture(struct ab_read *read, struct error *err)
 {
     const struct json *requests = NULL;
-    bool complete = false;
+    bool complete = false, restore = false;
+    uint64_t new_tokens = 1;
     const char *reason = "no reason is given";
     enum error_code code = json_get_bool(read->json, "complete", &complete, err);
     if (code == ERROR_NONE && !complete) {
@@ -207,11 +222,15 @@ static enum error_code read_capture(struct ab_read *read, struct error *err)
     }
     if (code == ERROR_NONE)
         code = json_get_array(read->json, "requests", &requests, err);
-    read->paths = memory_new(2 * sizeof read->paths[0]);
+    (void)json_get_u64(read->json, "new_tokens", &new_tokens, NULL);
+    (void)json_get_bool(read->json, "restore", &restore, NULL);
+    read->paths = memory_new(3 * sizeof read->paths[0]);
     if (code == ERROR_NONE)
         code = add_path(read, "prompt", NULL, requests, read_capture_prompt, err);
-    if (code == ERROR_NONE)
+    if (code == ERROR_NONE && new_tokens > 0)
         code = add_path(read, "output", NULL, requests, read_capture_output, err);
+    if (code == ERROR_NONE && new_tokens > 0 && restore)
+        code = add_path(read, "restored", NULL, requests, read_capture_restored, err);
     return code;
 }
 

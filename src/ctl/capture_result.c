@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const phase_members[CAPTURE_PHASES] = {"decode", "score"};
+static const char *const phase_members[CAPTURE_PHASES] = {"decode", "score", "restored"};
 
 /* ---- numbers ---- */
 
@@ -16,23 +16,32 @@ static bool same_bits(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+static void add_token(struct capture_tally *tally, double scored, double other)
+{
+    tally->tokens++;
+    tally->bit_equal += same_bits(scored, other);
+    tally->largest = fmax(tally->largest, fabs(scored - other));
+}
+
 void capture_result_tally(const struct capture_result *result, struct capture_tally *ret_tally)
 {
     struct capture_tally tally = {0};
-    size_t at_next = 0;
+    size_t decoded = 0, own = 0, at_next = 0;
     for (size_t i = 0; i < result->count; i++) {
         const struct capture_request *request = &result->requests[i];
-        for (size_t k = 0; request->scored != NULL && request->decoded != NULL && k < request->output_count; k++) {
+        const double *scored = request->scored, *restored = request->restored;
+        const double *output = restored != NULL ? restored + request->prompt_length : NULL;
+        for (size_t k = 0; scored != NULL && request->decoded != NULL && k < request->output_count; k++) {
             size_t p = request->prompt_length + k;
-            double d = fabs(request->scored[p] - request->decoded[k]);
-            tally.tokens++;
-            tally.bit_equal += same_bits(request->scored[p], request->decoded[k]);
-            at_next += same_bits(request->scored[p - 1], request->decoded[k]);
-            if (d > tally.largest)
-                tally.largest = d;
+            decoded++;
+            own += same_bits(scored[p], request->decoded[k]);
+            at_next += same_bits(scored[p - 1], request->decoded[k]);
         }
+        output = result->restore ? output : request->decoded;
+        for (size_t k = 0; scored != NULL && output != NULL && k < request->output_count; k++)
+            add_token(&tally, scored[request->prompt_length + k], output[k]);
     }
-    tally.shifted = tally.tokens > 1 && at_next == tally.tokens && tally.bit_equal < tally.tokens;
+    tally.shifted = decoded > 1 && at_next == decoded && own < decoded;
     *ret_tally = tally;
 }
 
@@ -59,6 +68,9 @@ static void add_request(struct json *list, const struct capture_request *request
 {
     struct json *object = json_append_object(list);
     for (int phase = 0; phase < CAPTURE_PHASES; phase++) {
+        json_set_null(object, phase_members[phase]);
+        if (request->rid[phase] == NULL)
+            continue;
         struct json *one = json_set_object(object, phase_members[phase]);
         json_set_string(one, "rid", request->rid[phase]);
         json_set_u64(one, "cached_tokens", request->cached[phase]);
@@ -68,6 +80,7 @@ static void add_request(struct json *list, const struct capture_request *request
     set_ids(object, "output_ids", request->ids + request->prompt_length, request->output_count);
     set_logprobs(object, "decoded_logprobs", request->decoded, request->output_count);
     set_logprobs(object, "scored_logprobs", request->scored, request->prompt_length + request->output_count);
+    set_logprobs(object, "restored_logprobs", request->restored, request->prompt_length + request->output_count);
 }
 
 static void set_number(struct json *object, const char *key, uint64_t value)
@@ -117,6 +130,9 @@ struct json *capture_result_json(const struct capture_result *result)
     json_set_bool(object, "complete", result->reasons.count == 0);
     json_set_list(object, "reasons", &result->reasons);
     for (int phase = 0; phase < CAPTURE_PHASES; phase++) {
+        json_set_null(object, phase_members[phase]);
+        if (result->experiment[phase] == NULL)
+            continue;
         struct json *one = json_set_object(object, phase_members[phase]);
         json_set_string(one, "experiment", result->experiment[phase]);
         if (result->seal[phase] != NULL)
@@ -131,6 +147,7 @@ struct json *capture_result_json(const struct capture_result *result)
     json_set_u64(object, "new_tokens", result->new_tokens);
     json_set_u64(object, "temperature", 0);
     json_set_bool(object, "alone", result->alone);
+    json_set_bool(object, "restore", result->restore);
     add_server(object, result->server);
     add_tally(object, result);
     struct json *requests = json_set_array(object, "requests");
@@ -162,6 +179,7 @@ void capture_result_fini(struct capture_result *result)
         free(result->requests[i].ids);
         free(result->requests[i].decoded);
         free(result->requests[i].scored);
+        free(result->requests[i].restored);
     }
     free(result->requests);
     for (int phase = 0; phase < CAPTURE_PHASES; phase++)

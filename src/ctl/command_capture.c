@@ -1,7 +1,11 @@
-/* kldumpctl capture [RUN] [--prompts FILE | --synthetic N:LEN[-LEN]:SEED] [--new N] [--name EXP] [--alone] [--json]
+/* kldumpctl capture [RUN] [--prompts FILE | --synthetic N:LEN[-LEN]:SEED] [--new N] [--name EXP] [--alone] [--restore]
+ * [--json]
  *
  * Happy path: the prompts; whether all of it fits; then twice {flush, dump on, one batch, dump off and sealed}: decode
- * under EXP-dec, the scoring prefill of exactly prompt + output under EXP-pre; the ids and logprobs beside them.
+ * under EXP-dec, the scoring prefill of exactly prompt + output under EXP-pre; the ids and logprobs beside them. With
+ * --restore the decode is not dumped; behind the scoring the same ids are scored twice more under EXP-restored, whole
+ * and then behind the prefix that this has left in the cache. The first is dumped, too: only so does the dump itself
+ * say which tokens are in the cache, and with which keys and values it was filled.
  * Failures before the first byte: nothing is written. Later ones (an error of the server, a restart, tokens from the
  * cache, somebody else's requests, Ctrl-C): what is open is paused and sealed, the file says why it is incomplete, and
  * nothing further is dumped. */
@@ -21,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEW_TOKENS = 16, NEW_MAX = 1000000, NAME_MAX_BYTES = 60 };
+enum { NEW_TOKENS = 16, NEW_MAX = 1000000 };
 
 static const char default_prompts[] = "4:48-96:1", default_name[] = "capture";
 
@@ -41,7 +45,18 @@ struct capture {
 
 static const struct {
     const char *suffix, *doing;
-} phases[CAPTURE_PHASES] = {{"dec", "decoding"}, {"pre", "scoring"}};
+} phases[CAPTURE_PHASES] = {{"dec", "decoding"}, {"pre", "scoring"}, {"restored", "scoring behind the cache"}};
+
+/* The one that is dumped first, and what `diff` is given: side DEC, side PRE. */
+static const struct kind {
+    enum capture_phase first, last, decode_side, reference;
+} usual = {CAPTURE_DECODE, CAPTURE_SCORE, CAPTURE_DECODE, CAPTURE_SCORE},
+  restoring = {CAPTURE_SCORE, CAPTURE_RESTORE, CAPTURE_RESTORE, CAPTURE_SCORE};
+
+static const struct kind *kind_of(const struct capture *capture)
+{
+    return capture->result.restore ? &restoring : &usual;
+}
 
 /* ---- before the first byte ---- */
 
@@ -52,6 +67,42 @@ static enum error_code read_prompts(struct capture *capture, struct error *err)
     if (code == ERROR_NONE)
         code = endpoint_tokenize(&capture->endpoint, &capture->prompts, err);
     return code;
+}
+
+/* A prefix can be restored of whole pages, and not the last token. */
+static size_t restorable(const struct capture *capture, size_t length)
+{
+    size_t page = capture->endpoint.server.page_size > 0 ? (size_t)capture->endpoint.server.page_size : 1;
+    return (length - 1) / page * page;
+}
+
+static enum error_code check_restorable(const struct capture *capture, struct error *err)
+{
+    const struct generate_server *server = &capture->endpoint.server;
+    if (!capture->result.restore)
+        return ERROR_NONE;
+    if (!server->radix_cache)
+        return error_set(err, ERROR_STATE,
+                         "--restore: the prefix cache of %s is off, so nothing is restored; start it without "
+                         "--disable-radix-cache",
+                         capture->endpoint.name);
+    for (size_t i = 0; i < capture->prompts.count; i++)
+        if (restorable(capture, capture->prompts.items[i].length) == 0)
+            return error_set(err, ERROR_BAD_VALUE,
+                             "--restore: prompt %zu has %zu tokens; expected more than a page of the cache, %" PRIu64,
+                             i, capture->prompts.items[i].length, server->page_size > 0 ? server->page_size : 1);
+    return ERROR_NONE;
+}
+
+static void add_load(const struct capture *capture, size_t length, struct dump_session_load *load)
+{
+    size_t whole = length + capture->result.new_tokens;
+    if (capture->result.restore) {
+        load->prefill_tokens += 2 * whole + (whole - restorable(capture, length));
+    } else {
+        load->prefill_tokens += length + whole;
+        load->decode_tokens += capture->result.new_tokens;
+    }
 }
 
 /* Prompts and their scoring requests must fit the context, and all that they dump the disk. */
@@ -69,8 +120,7 @@ static enum error_code check_fit(struct capture *capture, struct error *err)
             error_prefix(err, "prompt %zu", i);
             return code;
         }
-        load.prefill_tokens += 2 * length + new_tokens;
-        load.decode_tokens += new_tokens;
+        add_load(capture, length, &load);
     }
     enum error_code code = dump_session_room(&capture->endpoint.find, &load, err);
     if (code != ERROR_NOT_FOUND)
@@ -85,16 +135,17 @@ static void make_requests(struct capture *capture)
     struct capture_result *result = &capture->result;
     result->count = capture->prompts.count;
     result->requests = memory_new((result->count + 1) * sizeof *result->requests);
+    bool is_sent[CAPTURE_PHASES] = {result->new_tokens > 0, true, result->restore};
     for (int phase = 0; phase < CAPTURE_PHASES; phase++)
-        for (size_t i = 0; i < result->count; i++)
+        for (size_t i = 0; i < result->count && is_sent[phase]; i++)
             list_add_format(&capture->rids[phase], "kldump-%s-%zu", capture->experiment[phase], i);
     for (size_t i = 0; i < result->count; i++) {
         struct capture_request *request = &result->requests[i];
         request->prompt_length = capture->prompts.items[i].length;
-        request->ids = memory_resize(NULL, request->prompt_length + result->new_tokens, sizeof *request->ids);
+        request->ids = memory_resize(NULL, request->prompt_length + result->new_tokens + 1, sizeof *request->ids);
         memcpy(request->ids, capture->prompts.items[i].ids, request->prompt_length * sizeof *request->ids);
         for (int phase = 0; phase < CAPTURE_PHASES; phase++)
-            request->rid[phase] = capture->rids[phase].items[i];
+            request->rid[phase] = is_sent[phase] ? capture->rids[phase].items[i] : NULL;
     }
 }
 
@@ -113,6 +164,8 @@ static enum error_code prepare(struct capture *capture, struct error *err)
     enum error_code code = endpoint_open(capture->run, &capture->endpoint, err);
     if (code == ERROR_NONE)
         code = read_prompts(capture, err);
+    if (code == ERROR_NONE)
+        code = check_restorable(capture, err);
     if (code == ERROR_NONE)
         code = check_fit(capture, err);
     if (code == ERROR_NONE)
@@ -143,50 +196,71 @@ static enum error_code interrupted(struct error *err)
     return interrupt_number() == 0 ? ERROR_NONE : error_set(err, ERROR_INTERRUPTED, "interrupted");
 }
 
-/* Takes the answer of one request over. */
-static enum error_code take(struct capture_request *request, enum capture_phase phase, struct generate_answer *answer,
-                            struct error *err)
+/* What is sent: one of the phases, or what fills the cache for the last one. */
+enum what { DECODE = CAPTURE_DECODE, SCORE = CAPTURE_SCORE, RESTORE = CAPTURE_RESTORE, FILL };
+
+static enum error_code check_cached(const struct capture *capture, const struct capture_request *request,
+                                    enum what what, size_t cached, struct error *err)
 {
-    request->cached[phase] = answer->cached_tokens;
-    if (phase == CAPTURE_DECODE) {
+    if (what == RESTORE && cached == 0)
+        return error_set(err, ERROR_INCOMPLETE,
+                         "%s found nothing in the prefix cache, which its own tokens had just filled; expected %zu: "
+                         "nothing was restored",
+                         request->rid[CAPTURE_RESTORE], restorable(capture, request->prompt_length));
+    if (what != RESTORE && cached != 0)
+        return error_set(err, ERROR_STATE,
+                         "%s found %zu tokens in the prefix cache, which had just been flushed; expected 0: keep other "
+                         "clients away; prompts that begin alike need --alone",
+                         request->rid[what == FILL ? CAPTURE_RESTORE : (enum capture_phase)what], cached);
+    return ERROR_NONE;
+}
+
+/* Takes the answer of one request over. */
+static enum error_code take(const struct capture *capture, struct capture_request *request, enum what what,
+                            struct generate_answer *answer, struct error *err)
+{
+    if (what == DECODE) {
         request->output_count = answer->output_count;
         memcpy(request->ids + request->prompt_length, answer->output_ids, answer->output_count * sizeof *request->ids);
         request->decoded = answer->output_logprobs;
         answer->output_logprobs = NULL;
-    } else {
-        request->scored = answer->input_logprobs;
+    } else if (what != FILL) {
+        *(what == SCORE ? &request->scored : &request->restored) = answer->input_logprobs;
         answer->input_logprobs = NULL;
     }
-    if (answer->cached_tokens != 0)
-        return error_set(err, ERROR_STATE,
-                         "%s found %zu tokens in the prefix cache, which had just been flushed; expected 0: keep other "
-                         "clients away; prompts that begin alike need --alone",
-                         request->rid[phase], answer->cached_tokens);
-    return ERROR_NONE;
+    if (what != FILL)
+        request->cached[what] = answer->cached_tokens;
+    return check_cached(capture, request, what, answer->cached_tokens, err);
 }
 
-/* Requests first to first + count - 1 as one batch. */
-static enum error_code send_batch(struct capture *capture, enum capture_phase phase, size_t first, size_t count,
+/* Requests first to first + count - 1 as one batch. The server restores at most as many tokens as lie before the first
+ * logprob that is wanted. */
+static enum error_code send_batch(struct capture *capture, enum what what, size_t first, size_t count,
                                   struct error *err)
 {
+    enum capture_phase phase = what == FILL ? CAPTURE_RESTORE : (enum capture_phase)what;
     struct generate_prompt *prompts = memory_new(count * sizeof *prompts);
+    int64_t *starts = memory_new(count * sizeof *starts);
     struct generate_answers answers = {0};
     for (size_t i = 0; i < count; i++) {
         const struct capture_request *request = &capture->result.requests[first + i];
         prompts[i] =
             (struct generate_prompt){request->rid[phase], request->ids, request->prompt_length + request->output_count};
+        starts[i] = what == DECODE ? -1 : what == RESTORE ? (int64_t)request->prompt_length - 1 : 0;
     }
     const struct generate_request request = {.prompts = prompts,
                                              .count = count,
-                                             .new_tokens = phase == CAPTURE_DECODE ? capture->result.new_tokens : 0,
+                                             .new_tokens = what == DECODE ? capture->result.new_tokens : 0,
                                              .has_temperature = true,
                                              .ignore_eos = true,
                                              .logprobs = true,
-                                             .logprob_start = phase == CAPTURE_DECODE ? -1 : 0};
+                                             .logprob_start = starts[0],
+                                             .logprob_starts = what == RESTORE ? starts : NULL};
     enum error_code code = endpoint_generate(&capture->endpoint, &request, &answers, err);
     for (size_t i = 0; code == ERROR_NONE && i < count; i++)
-        code = take(&capture->result.requests[first + i], phase, &answers.items[i], err);
+        code = take(capture, &capture->result.requests[first + i], what, &answers.items[i], err);
     generate_answers_fini(&answers);
+    free(starts);
     free(prompts);
     return code;
 }
@@ -200,12 +274,23 @@ static enum error_code send_all(struct capture *capture, enum capture_phase phas
         code = interrupted(err);
         if (code == ERROR_NONE && i > 0) /* prompts may begin alike */
             code = endpoint_flush(&capture->endpoint, err);
+        if (code == ERROR_NONE && phase == CAPTURE_RESTORE)
+            code = send_batch(capture, FILL, i, size, err);
         if (code == ERROR_NONE)
-            code = send_batch(capture, phase, i, size, err);
+            code = send_batch(capture, (enum what)phase, i, size, err);
     }
     progress_end(&capture->progress);
     capture->doing = NULL;
     return code;
+}
+
+/* The outputs that --restore scores are decoded without a dump. */
+static enum error_code decode_undumped(struct capture *capture, struct error *err)
+{
+    if (!capture->result.restore || capture->result.new_tokens == 0)
+        return ERROR_NONE;
+    enum error_code code = endpoint_flush(&capture->endpoint, err);
+    return code == ERROR_NONE ? send_all(capture, CAPTURE_DECODE, err) : code;
 }
 
 /* Pauses, whatever has happened; a first error stays. */
@@ -273,12 +358,14 @@ static void print(struct capture *capture, struct output *out, const char *path)
     const struct capture_result *result = &capture->result;
     struct capture_tally tally;
     capture_result_tally(result, &tally);
+    const struct kind *kind = kind_of(capture);
     for (int phase = 0; phase < CAPTURE_PHASES; phase++)
         if (result->seal[phase] != NULL)
             show_seal(out, result->seal[phase], result->directory);
     if (tally.tokens > 0)
-        output_format(out, "logprobs: %zu of %zu tokens are bit-equal, the largest difference is %.3g\n",
-                      tally.bit_equal, tally.tokens, tally.largest);
+        output_format(out, "logprobs%s: %zu of %zu tokens are bit-equal, the largest difference is %.3g\n",
+                      result->restore ? " behind the restored prefix" : "", tally.bit_equal, tally.tokens,
+                      tally.largest);
     output_format(out, "%zu prompts, %s, hash %s\n", result->count, result->prompts->source, result->prompts->hash);
     if (path != NULL) {
         output_text(out, "ids and logprobs: ");
@@ -288,9 +375,9 @@ static void print(struct capture *capture, struct output *out, const char *path)
     if (result->reasons.count == 0) {
         output_text(out, "Compare them: kldumpctl diff ");
         output_safe(out, OUTPUT_PLAIN, result->directory);
-        output_format(out, "/%s ", result->experiment[CAPTURE_DECODE]);
+        output_format(out, "/%s ", result->experiment[kind->decode_side]);
         output_safe(out, OUTPUT_PLAIN, result->directory);
-        output_format(out, "/%s\n", result->experiment[CAPTURE_SCORE]);
+        output_format(out, "/%s\n", result->experiment[kind->reference]);
     }
 }
 
@@ -329,8 +416,10 @@ static int capture_run_all(struct capture *capture, struct output *out)
     interrupt_watch("\nkldumpctl capture: ended at once; the guard pauses and seals the dump\n");
     capture->endpoint.wanted = still_wanted;
     capture->endpoint.user = capture;
-    for (int phase = 0; phase < CAPTURE_PHASES && code == ERROR_NONE; phase++)
-        code = run_phase(capture, (enum capture_phase)phase, &err);
+    code = decode_undumped(capture, &err);
+    for (enum capture_phase phase = kind_of(capture)->first; phase <= kind_of(capture)->last && code == ERROR_NONE;
+         phase++)
+        code = run_phase(capture, phase, &err);
     if (code == ERROR_NONE)
         code = check_scores(capture, &err);
     int status = capture->begun ? report(capture, out, &err) : command_fail(capture->command, &err);
@@ -338,23 +427,36 @@ static int capture_run_all(struct capture *capture, struct output *out)
     return status;
 }
 
+/* The names of the experiments and what goes with them; false after the usage error. */
+static bool take_name(struct capture *capture, const char *name)
+{
+    size_t most = SERVER_NAME_MAX - 2 - strlen(phases[kind_of(capture)->last].suffix);
+    if (!text_is_name(name) || strlen(name) > most) {
+        command_usage_error(capture->command,
+                            "--name: '%.70s' is not the name of an experiment; 1 to %zu of A-Z a-z 0-9 . _ -, not "
+                            "beginning with . or -",
+                            name, most);
+        return false;
+    }
+    capture->result.name = name;
+    for (int phase = 0; phase < CAPTURE_PHASES; phase++) {
+        snprintf(capture->experiment[phase], sizeof capture->experiment[phase], "%.60s-%s", name, phases[phase].suffix);
+        if (phase == (int)kind_of(capture)->first || phase == (int)kind_of(capture)->last)
+            capture->result.experiment[phase] = capture->experiment[phase];
+    }
+    return true;
+}
+
 static bool read_options(struct capture *capture, const char *new_tokens, const char *name)
 {
     struct error err = ERROR_INIT;
-    uint64_t count = NEW_TOKENS;
+    uint64_t count = NEW_TOKENS, least = capture->result.restore ? 0 : 1;
     if (capture->prompts_path != NULL && capture->synthetic != NULL) {
         command_usage_error(capture->command, "--prompts and --synthetic exclude each other");
         return false;
     }
-    if (number_option("--new", new_tokens, 1, NEW_MAX, &count, &err) != ERROR_NONE) {
+    if (number_option("--new", new_tokens, least, NEW_MAX, &count, &err) != ERROR_NONE) {
         command_usage_error(capture->command, "%s", err.message);
-        return false;
-    }
-    if (!text_is_name(name) || strlen(name) > NAME_MAX_BYTES) {
-        command_usage_error(capture->command,
-                            "--name: '%.70s' is not the name of an experiment; 1 to %d of A-Z a-z 0-9 . _ -, not "
-                            "beginning with . or -",
-                            name, NAME_MAX_BYTES);
         return false;
     }
     if (capture->run != NULL && strstr(capture->run, "://") != NULL) {
@@ -362,12 +464,7 @@ static bool read_options(struct capture *capture, const char *new_tokens, const 
         return false;
     }
     capture->result.new_tokens = (unsigned)count;
-    capture->result.name = name;
-    for (int phase = 0; phase < CAPTURE_PHASES; phase++) {
-        snprintf(capture->experiment[phase], sizeof capture->experiment[phase], "%.60s-%s", name, phases[phase].suffix);
-        capture->result.experiment[phase] = capture->experiment[phase];
-    }
-    return true;
+    return take_name(capture, name);
 }
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)
@@ -380,6 +477,7 @@ static int run(const struct command *command, struct output *out, int argc, char
                                              {.name = "new", .value = &new_tokens},
                                              {.name = "name", .value = &name},
                                              {.name = "alone", .flag = &capture.result.alone},
+                                             {.name = "restore", .flag = &capture.result.restore},
                                              {.name = "json", .flag = &capture.as_json},
                                              {0}};
     if (!command_parse(command, options, argc, argv, 1, &operands))
@@ -399,13 +497,15 @@ static int run(const struct command *command, struct output *out, int argc, char
 
 const struct command command_capture = {
     .name = "capture",
-    .usage = "capture [RUN] [--prompts FILE | --synthetic N:LEN[-LEN]:SEED] [--new N] [--name EXP] [--alone] [--json]",
+    .usage = "capture [RUN] [--prompts FILE | --synthetic N:LEN[-LEN]:SEED] [--new N] [--name EXP] [--alone] "
+             "[--restore] [--json]",
     .summary = "decode prompts, score the same tokens, both dumped: what 'diff' compares",
     .help = "Examples:\n"
             "  kldumpctl capture t\n"
             "  kldumpctl capture t --synthetic 8:500-900:7 --new 32 --name long\n"
             "  kldumpctl capture t --prompts prompts.jsonl --alone --name one\n"
             "  kldumpctl diff DIR/long-dec DIR/long-pre\n"
+            "  kldumpctl capture t --restore --name r; kldumpctl diff DIR/r-restored DIR/r-pre\n"
             "\n"
             "Decodes the prompts greedily into experiment EXP-dec, then scores exactly prompt and output\n"
             "into EXP-pre, each after a flush and with request ids of its own. Both dumps are sealed;\n"
@@ -419,9 +519,13 @@ const struct command command_capture = {
             "  --synthetic RECIPE  N prompts of LEN random ids, the same for the same SEED\n"
             "                      (default: 4:48-96:1)\n"
             "  --new N             tokens to decode after each prompt (default: 16)\n"
+            "                      With --restore also 0: the prompts alone, of which one row is computed\n"
             "  --name EXP          the dumps are EXP-dec and EXP-pre (default: capture)\n"
             "  --alone             one request at a time: a fault of passes with one row vanishes in a\n"
             "                      batch\n"
+            "  --restore           for a restored prefix that is wrong: the decode is not dumped; the ids\n"
+            "                      are scored whole into EXP-pre, and into EXP-restored behind the prefix\n"
+            "                      that they have left in the cache, which the answers must prove\n"
             "  --json              the contents of EXP.capture.json as one object\n",
     .run = run,
 };

@@ -60,6 +60,94 @@ def test_a_batch_and_one_at_a_time(place, standin):
     assert kept(run) == report
 
 
+def diff_restored(run, status, name="capture"):
+    done = run.place.ctl("diff", run.directory / f"{name}-restored", run.directory / f"{name}-pre", "--json", status=status)
+    return json.loads(done.stdout)
+
+
+def proof(found, name):
+    return next(one for one in found["alignment"]["certificate"] if one["id"] == name)
+
+
+@pytest.mark.parametrize("more", [(), ("--alone",)])
+def test_a_prefix_that_is_restored_as_it_was(place, standin, more):
+    """Rows behind the restored prefix are those of a whole prefill, and each is known to have the same tokens before it."""
+    run = guard(place, standin)
+    done = capture(run, "--synthetic", "3:9-14:5", "--new", "6", "--restore", *more)
+    restored, pre = run.directory / "capture-restored", run.directory / "capture-pre"
+    assert f"Compare them: kldumpctl diff {restored} {pre}\n" in done.stdout
+    assert "logprobs behind the restored prefix: 18 of 18 tokens are bit-equal" in done.stdout
+    report = kept(run)
+    assert (report["complete"], report["restore"], report["decode"]) == (True, True, None)
+    assert [report[phase]["experiment"] for phase in ("score", "restored")] == ["capture-pre", "capture-restored"]
+    assert not (run.directory / "capture-dec").exists()
+    for number, request in enumerate(report["requests"]):
+        length = request["prompt_tokens"]
+        assert request["restored"] == {"rid": f"kldump-capture-restored-{number}", "cached_tokens": length - 1}
+        assert request["score"]["cached_tokens"] == 0
+        assert request["restored_logprobs"][:length] == [None] * length
+        assert request["restored_logprobs"][length:] == request["scored_logprobs"][length:] == request["decoded_logprobs"]
+    found = diff_restored(run, DONE)
+    assert (found["verdict"]["kind"], found["verdict"]["confidence"], found["pairing"]) == ("none", "proven", "restored")
+    assert "21 of them behind a restored prefix" in proof(found, "A2")["evidence"]  # three prompts: six rows each, and the last one of the prompt
+    text = place.ctl("diff", restored, pre).stdout
+    assert "rows behind a restored prefix with the same rows of a whole prefill" in text
+    assert diff_restored(run, DONE)["status"] == 0
+
+
+FIRST_ATTENTION = "model.layers.0.self_attn.attn"
+
+
+@pytest.mark.parametrize("fault,options,position", [
+    ("stale-prefix=2", ("--new", "4"), 11), ("stale-page=4", ("--new", "4", "--alone"), 12), ("stale-last", ("--new", "0"), 11)])
+def test_a_prefix_that_is_restored_wrong(place, standin, fault, options, position):
+    """Inputs are equal, and so is what filled the cache; the first attention that reads it is not."""
+    run = guard(place, standin, faults=fault, flags=["--dtype", "float32"])
+    (place.folder / "p.jsonl").write_text("".join(json.dumps({"input_ids": [20 + k * 7 + i for i in range(12 + k)]}) + "\n" for k in range(2)))
+    capture(run, "--prompts", place.folder / "p.jsonl", "--restore", *options)
+    report, found = kept(run), diff_restored(run, NO)
+    assert report["complete"] and found["alignment"]["proven"]
+    verdict = found["verdict"]
+    assert (verdict["kind"], verdict["module"], verdict["layer"], verdict["confidence"]) == ("op+cache", FIRST_ATTENTION, 0, "proven")
+    assert verdict["position"] == position
+    assert "the restored keys and values are not those of the prefill" in verdict["what"]
+    assert proof(found, "A7")["state"] == proof(found, "A8")["state"] == "holds"
+    if "4" in options:
+        assert report["logprobs"]["bit_equal"] < report["logprobs"]["tokens"] == 8
+
+
+def test_the_last_token_that_is_left_over(place, standin):
+    """A fault of prefixes that leave one token shows with --new 0 alone."""
+    run = guard(place, standin, faults="stale-last")
+    capture(run, "--synthetic", "2:12:3", "--new", "3", "--restore")
+    assert diff_restored(run, DONE)["verdict"]["kind"] == "none"
+    capture(run, "--synthetic", "2:12:3", "--new", "0", "--restore", "--name", "last")
+    report = kept(run, "last")
+    assert [request["decode"] for request in report["requests"]] == [None, None] and report["logprobs"]["tokens"] == 0
+    assert diff_restored(run, NO, "last")["verdict"]["module"] == FIRST_ATTENTION
+    for name, paths in (("capture", ["prompt", "output", "restored"]), ("last", ["prompt"])):
+        path = run.directory / f"{name}.capture.json"
+        assert [one["path"] for one in json.loads(place.ctl("ab", path, path, "--json").stdout)["paths"]] == paths
+
+
+def test_a_prefix_that_was_not_restored(place, standin):
+    """Not proven by the answer: incomplete, and nothing is compared."""
+    run = guard(place, standin, faults="evicted-prefix")
+    done = capture(run, "--synthetic", "2:12:3", "--restore", status=INCOMPLETE)
+    assert "kldump-capture-restored-0 found nothing in the prefix cache" in done.stderr and "expected 11" in done.stderr
+    assert not kept(run)["complete"] and "Compare them" not in done.stdout
+
+
+def test_what_cannot_be_restored_is_refused(place, standin):
+    run = guard(place, standin, flags=["--disable-radix-cache"])
+    assert "the prefix cache of t is off" in capture(run, "--restore", status=NO).stderr
+    other = place.run(standin, name="u").armed()
+    (place.folder / "p.jsonl").write_text('{"input_ids": [20]}')
+    refused = capture(other, "--restore", "--prompts", place.folder / "p.jsonl", status=2)
+    assert "prompt 0 has 1 tokens; expected more than a page of the cache, 1" in refused.stderr
+    assert not list(run.directory.glob("capture*")) and not list(other.directory.glob("capture*"))
+
+
 def test_prompts_from_a_file(place, standin):
     run = guard(place, standin)
     (place.folder / "p.jsonl").write_text('{"input_ids": [20, 30, 40]}\n\n{"input_ids": [21, 31]}\n')
@@ -235,7 +323,7 @@ def test_the_progress_on_a_terminal(place, standin):
 
 def test_usage(place):
     for options, said in ((("--prompts", "a", "--synthetic", "1:1:1"), "exclude each other"), (("--new", "0"), "--new"), (("--name", "../x"), "--name"),
-                          (("--name", "x" * 61), "--name"), (("http://127.0.0.1:1",), "only a guarded run can be dumped"), (("a", "b"), "")):
+                          (("--name", "x" * 61), "--name"), (("--name", "x" * 56, "--restore"), "1 to 55"), (("http://127.0.0.1:1",), "only a guarded run can be dumped"), (("a", "b"), "")):
         assert said in place.ctl("capture", *options, status=2).stderr
     place.ctl("capture", status=87)
 
@@ -255,3 +343,19 @@ def test_the_unedited_server(place, servers):
     capture(run, "--synthetic", "4:24-40:3", "--new", "8", "--name", "batch")
     assert kept(run, "batch")["complete"]
     assert diff(run, NO, "batch")["alignment"]["proven"]
+
+
+@pytest.mark.real
+def test_the_unedited_server_behind_a_restored_prefix(place, servers):
+    """One row behind a prefix that the answer proves: the rows are known to belong together, and it is condition 1 that shows."""
+    run = guard(place, servers("real"))
+    capture(run, "--synthetic", "2:40:3", "--new", "0", "--restore")
+    report = kept(run)
+    assert report["complete"] and [request["restored"]["cached_tokens"] for request in report["requests"]] == [39, 39]
+    found = diff_restored(run, NO)
+    assert (found["pairing"], found["verdict"]["kind"], found["verdict"]["module"]) == ("restored", "op", "model.layers.0.self_attn.qkv_proj")
+    assert proof(found, "A8")["state"] == "holds" and "2 of them behind a restored prefix" in proof(found, "A2")["evidence"]
+    capture(run, "--synthetic", "2:40:3", "--new", "6", "--restore", "--name", "six")
+    assert kept(run, "six")["complete"] and kept(run, "six")["logprobs"]["tokens"] == 12
+    verdict = diff_restored(run, DONE, "six")["verdict"]  # with several rows its kernels are the same
+    assert (verdict["kind"], verdict["confidence"]) == ("none", "proven")

@@ -320,7 +320,7 @@ static void start_prefill(struct request *request)
      * live). */
     bool scored = request->return_logprob && request->logprob_start >= 0;
     size_t limit = scored ? (size_t)request->logprob_start : request->prompt - 1;
-    if (arguments->radix_cache)
+    if (arguments->radix_cache && !faults_on(FAULTS_EVICTED_PREFIX))
         request->cached = request->computed = request_cache_restore(request, limit);
     if (scored)
         return;

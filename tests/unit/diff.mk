@@ -2,7 +2,7 @@
 check_LIBRARIES = libscenario.a
 libscenario_a_SOURCES = \
     tests/unit/scenario.c tests/unit/scenario.h tests/unit/scenario_forward.c tests/unit/scenario_internal.h \
-    tests/unit/scenarios.c tests/unit/scenarios.h tests/unit/scenarios.def tests/unit/dump_files.c tests/unit/dump_files.h \
+    tests/unit/scenarios.c tests/unit/scenarios_restored.c tests/unit/scenarios.h tests/unit/scenarios.def tests/unit/dump_files.c tests/unit/dump_files.h \
     tests/standin/torch_file.c tests/standin/torch_file.h tests/standin/text.c tests/standin/text.h
 libscenario_a_CPPFLAGS = $(AM_CPPFLAGS) -iquote $(srcdir)
 

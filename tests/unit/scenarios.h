@@ -35,5 +35,10 @@ struct scenarios_case {
 extern const struct scenarios_case scenarios_all[];
 extern const size_t scenarios_count;
 
+/* scenarios_restored.c */
+void scenarios_restored(const struct scenarios_folders *folders);
+void scenarios_restored_unequal(const struct scenarios_folders *folders);
+void scenarios_restored_one_row(const struct scenarios_folders *folders);
+
 /* Tokens of all of them: the first 8 of TOKENS are a prompt of many. */
 extern const int64_t scenarios_tokens[64];

@@ -156,6 +156,33 @@ static void test_cached_prefix_of_two_sequences_is_not_guessed(void **state)
     assert_false(f->side.passes[3].hooks);
 }
 
+/* Of two prompts each is known by its own earlier run; where the id was used for other tokens, nothing is. */
+static void test_cached_prefix_of_the_same_request(void **state)
+{
+    struct fixture *f = *state;
+    struct scenario *s = f->scenario;
+    static const int64_t others[] = {9, 8, 7, 6, 5, 4, 3, 2}, third[] = {2, 2, 2, 2, 2, 2, 9, 9};
+    unsigned a = scenario_request(s, "a", TOKENS, 8), b = scenario_request(s, "b", others, 8);
+    unsigned c = scenario_request(s, "c", third, 8);
+    scenario_prefill(s, a, 8);
+    scenario_prefill(s, b, 8);
+    scenario_prefill(s, c, 8);
+    unsigned again = scenario_request(s, "c", TOKENS, 8);
+    const unsigned requests[] = {a, b, again};
+    for (unsigned i = 0; i < 3; i++)
+        scenario_pass(
+            s, &(struct scenario_pass){.parts = {{.request = requests[i], .position = 6, .rows = 2}}, .part_count = 1});
+    read_folder(f);
+    assert_int_equal(f->side.sequence_count, 6);
+    for (unsigned i = 3; i < 5; i++) {
+        assert_int_equal(f->side.sequences[i].prefix_source, i - 3);
+        assert_int_equal(f->side.sequences[i].known_length, 8);
+        assert_int_equal(f->side.sequences[i].tokens[2].id, i == 3 ? TOKENS[2] : 7);
+    }
+    assert_int_equal(f->side.sequences[5].known_length, 0);
+    assert_int_equal(f->side.sequences[5].earlier, 2);
+}
+
 static void test_retraction_and_a_rid_used_again(void **state)
 {
     struct fixture *f = *state;
@@ -436,6 +463,7 @@ int main(void)
         T(test_several_requests_mixed_chunks_padding),
         T(test_cached_prefix),
         T(test_cached_prefix_of_two_sequences_is_not_guessed),
+        T(test_cached_prefix_of_the_same_request),
         T(test_retraction_and_a_rid_used_again),
         T(test_slots),
         T(test_without_slots_the_order_of_the_batch_is_all_there_is),
