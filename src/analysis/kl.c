@@ -140,6 +140,7 @@ void kl_path_fini(struct kl_path *path)
     for (size_t i = 0; i < path->request_count; i++) {
         struct kl_request *request = &path->requests[i];
         free(request->rid);
+        free(request->context);
         free(request->ids);
         free(request->a);
         free(request->b);

@@ -25,9 +25,10 @@ struct kl_request {
     size_t prompt_length; /* of the request whose tokens are compared; of a second turn: prompt, first answer, comma */
     size_t cached_tokens; /* of it, found in the prefix cache; of restore: when it was scored again */
     size_t first, count;
-    int64_t *ids;  /* [count] */
-    double *a, *b; /* [count] */
-    char *dropped; /* why it does not count, by the helper's own rule ("no cached token"); NULL: it counts */
+    int64_t *context; /* [first], the ids before; NULL: not kept */
+    int64_t *ids;     /* [count] */
+    double *a, *b;    /* [count] */
+    char *dropped;    /* why it does not count, by the helper's own rule ("no cached token"); NULL: it counts */
 };
 
 enum kl_class { KL_CLASS_EQUAL, KL_CLASS_STRAY, KL_CLASS_BEYOND };

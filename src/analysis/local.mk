@@ -56,6 +56,7 @@ libanalysis_a_SOURCES += \
     src/analysis/verdict_text.c src/analysis/verdict_text.h \
     src/analysis/invariance.c src/analysis/invariance.h \
     src/analysis/kl.c src/analysis/kl.h src/analysis/kl_paths.def \
+    src/analysis/kl_explain.c src/analysis/kl_explain.h \
     src/analysis/kl_reading.c src/analysis/kl_reading_evidence.c \
     src/analysis/kl_reading_facts.c src/analysis/kl_reading_private.h
 # What `kldumpctl state-diff` compares.

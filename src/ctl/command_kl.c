@@ -16,7 +16,8 @@ enum { NEW_TOKENS_LEAST = 2, NEW_TOKENS_MOST = 1000000, SAMPLES_MOST = 100000, F
 
 struct request {
     bool as_json, all;
-    const char *new_tokens, *least, *comma, *paths, *out;
+    const char *new_tokens, *least, *comma, *paths, *explain, *out;
+    struct kl_explain_take_wish wish;
     struct kl_take_plan plan;
 };
 
@@ -67,6 +68,18 @@ static enum error_code take_paths(struct request *request, struct error *err)
     return code;
 }
 
+/* "worst" or "restore:3", of a path that is measured */
+static enum error_code take_wish(struct request *request, struct error *err)
+{
+    if (request->explain == NULL)
+        return ERROR_NONE;
+    enum error_code code = kl_explain_take_read_wish(request->explain, &request->wish, err);
+    if (code == ERROR_NONE && !request->wish.worst && !request->plan.wanted[request->wish.path])
+        code = error_set(err, ERROR_BAD_VALUE, "--explain: --paths leaves %s out", kl_path_member(request->wish.path));
+    request->plan.explain = &request->wish;
+    return code;
+}
+
 /* False after the usage error. */
 static bool take_options(const struct command *command, struct request *request)
 {
@@ -83,6 +96,8 @@ static bool take_options(const struct command *command, struct request *request)
         take_comma(request, &err);
     if (err.code == ERROR_NONE)
         take_paths(request, &err);
+    if (err.code == ERROR_NONE)
+        take_wish(request, &err);
     if (err.code != ERROR_NONE)
         command_usage_error(command, "%s", err.message);
     return err.code == ERROR_NONE;
@@ -147,6 +162,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         {.name = "paths", .value = &request.paths},
         {.name = "thresholds", .value = &request.plan.thresholds},
         {.name = "comma", .value = &request.comma},
+        {.name = "explain", .value = &request.explain},
         {.name = "out", .value = &request.out},
         {.name = "json", .flag = &request.as_json},
         {.name = "all", .flag = &request.all},
@@ -171,6 +187,7 @@ const struct command command_kl = {
         "  kldumpctl kl http://127.0.0.1:30000 --prompts prompts.jsonl --out kl.json\n"
         "  kldumpctl kl --synthetic 64:2000-6000:7 --new 1024\n"
         "  kldumpctl kl --thresholds thresholds.json && echo good\n"
+        "  kldumpctl kl --explain worst\n"
         "  kldumpctl kl --paths match,restore --json | jq .reading\n"
         "\n"
         "Two conditions stand behind a zero: every operator is batch-invariant (1), and decode and prefill compute "
@@ -190,6 +207,8 @@ const struct command command_kl = {
         "  --paths LIST         of match, match_alone, prefill_cache_hit, decode_cache_hit, restore (default: all)\n"
         "  --thresholds FILE    means that a path must be below, measured for this model and this tp\n"
         "  --comma IDS          ids before a second turn (default: those of a comma)\n"
+        "  --explain REQ        what the wrong output is the right answer to: REQ is scored again under altered\n"
+        "                       contexts; worst, or a path and a number as restore:3\n"
         "  --all                every request\n"
         "  --out FILE           write the result as JSON, with every logprob\n"
         "  --json               print that (schema kldump.kl/1)\n"

@@ -1,30 +1,24 @@
 #include "ctl/kl_paths.h"
 
 #include "base/memory.h"
+#include "ctl/kl_ask.h"
 #include "sglang/kl_helper.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 /* Sequences of ids, one for each prompt. */
 struct batch {
-    struct sequence {
-        int64_t *ids;
-        size_t length;
-        size_t number; /* of the prompt */
-    } * items;
+    struct kl_ask_sequence *items; /* numbered by the prompt */
     size_t count;
 };
 
 struct walk {
     struct endpoint *endpoint;
     const struct kl_paths_plan *plan;
-    char mark[17];        /* in every request id of this measurement */
-    struct batch whole;   /* prompt + output of match, once they are known */
-    uint64_t done, total; /* requests */
+    struct kl_ask ask;
+    struct batch whole; /* prompt + output of match, once they are known */
 };
 
 /* ---- batches ---- */
@@ -34,10 +28,10 @@ static void batch_add(struct batch *batch, size_t number, const int64_t *ids, si
     batch->items = memory_resize(batch->items, batch->count + 1, sizeof batch->items[0]);
     int64_t *copy = memory_new((length + 1) * sizeof copy[0]);
     memcpy(copy, ids, length * sizeof copy[0]);
-    batch->items[batch->count++] = (struct sequence){copy, length, number};
+    batch->items[batch->count++] = (struct kl_ask_sequence){copy, length, number};
 }
 
-static void batch_extend(struct sequence *sequence, const int64_t *ids, size_t length)
+static void batch_extend(struct kl_ask_sequence *sequence, const int64_t *ids, size_t length)
 {
     sequence->ids = memory_resize(sequence->ids, sequence->length + length + 1, sizeof sequence->ids[0]);
     memcpy(sequence->ids + sequence->length, ids, length * sizeof ids[0]);
@@ -75,30 +69,10 @@ static struct batch with_answers(const struct batch *batch, const struct generat
 
 /* ---- requests ---- */
 
-/* One request for the batch; `step` stands in its ids. `starts` NULL: `start` for all. */
 static enum error_code ask(struct walk *walk, const char *step, const struct batch *batch,
                            const struct generate_request *like, struct generate_answers *ret_answers, struct error *err)
 {
-    struct generate_request request = *like;
-    struct generate_prompt *prompts = memory_new((batch->count + 1) * sizeof prompts[0]);
-    char **rids = memory_new((batch->count + 1) * sizeof rids[0]);
-    for (size_t i = 0; i < batch->count; i++) {
-        rids[i] = memory_format("kl-%s-%s-%zu", walk->mark, step, batch->items[i].number);
-        prompts[i] = (struct generate_prompt){rids[i], batch->items[i].ids, batch->items[i].length};
-    }
-    request.prompts = prompts;
-    request.count = batch->count;
-    request.has_temperature = request.ignore_eos = true;
-    request.temperature = walk->plan->temperature;
-    if (walk->plan->progress != NULL)
-        walk->plan->progress(walk->plan->context, step, walk->done, walk->total);
-    enum error_code code = endpoint_generate(walk->endpoint, &request, ret_answers, err);
-    walk->done += batch->count;
-    for (size_t i = 0; i < batch->count; i++)
-        free(rids[i]);
-    free(rids);
-    free(prompts);
-    return code;
+    return kl_ask(&walk->ask, step, batch->items, batch->count, like, ret_answers, err);
 }
 
 static enum error_code decode(struct walk *walk, const char *step, const struct batch *batch,
@@ -108,18 +82,21 @@ static enum error_code decode(struct walk *walk, const char *step, const struct 
     return ask(walk, step, batch, &like, ret_answers, err);
 }
 
-/* A flush, then all logprobs: from position 0 on the server takes nothing from its cache. */
 static enum error_code score_fresh(struct walk *walk, const char *step, const struct batch *batch,
                                    struct generate_answers *ret_answers, struct error *err)
 {
-    const struct generate_request like = {.logprobs = true, .logprob_start = 0};
-    enum error_code code = endpoint_flush(walk->endpoint, err);
-    return code != ERROR_NONE ? code : ask(walk, step, batch, &like, ret_answers, err);
+    return kl_ask_scores(&walk->ask, step, batch->items, batch->count, ret_answers, err);
 }
 
 /* ---- a path's requests ---- */
 
-static struct kl_request *add_request(struct kl_path *path, const struct sequence *sequence,
+static void keep_context(struct kl_request *request, const int64_t *ids)
+{
+    request->context = memory_new((request->first + 1) * sizeof ids[0]);
+    memcpy(request->context, ids, request->first * sizeof ids[0]);
+}
+
+static struct kl_request *add_request(struct kl_path *path, const struct kl_ask_sequence *sequence,
                                       const struct generate_answer *answer)
 {
     path->requests = memory_resize(path->requests, path->request_count + 1, sizeof path->requests[0]);
@@ -128,6 +105,7 @@ static struct kl_request *add_request(struct kl_path *path, const struct sequenc
                                    .prompt_length = sequence->length,
                                    .cached_tokens = answer->cached_tokens,
                                    .first = sequence->length};
+    keep_context(request, sequence->ids);
     return request;
 }
 
@@ -300,7 +278,7 @@ static void fill_restored(const struct walk *walk, const struct generate_answers
                           const struct generate_answers *again, struct kl_path *path)
 {
     for (size_t i = 0; i < walk->whole.count; i++) {
-        const struct sequence *sequence = &walk->whole.items[i];
+        const struct kl_ask_sequence *sequence = &walk->whole.items[i];
         size_t first = walk->plan->prompts->items[i].length;
         struct kl_request *request = add_request(path, sequence, &again->items[i]);
         request->prompt_length = request->first = first;
@@ -361,32 +339,24 @@ static enum error_code take(struct walk *walk, enum kl_path_id id, struct kl_pat
     }
     enum error_code code = ways[id].take(walk, path, err);
     if (code == ERROR_NONE)
-        code = endpoint_check(walk->endpoint, err);
-    if (code == ERROR_NONE)
-        return code;
-    if (code == ERROR_STATE && err != NULL) /* another server than before: its exit status would say "not clean" */
-        err->code = ERROR_SERVER;
-    return error_prefix(err, "%s", kl_path_word(id));
-}
-
-static enum error_code make_mark(char ret_mark[17], struct error *err)
-{
-    uint64_t bits;
-    if (getrandom(&bits, sizeof bits, 0) != (ssize_t)sizeof bits)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "getrandom");
-    hash_show(bits, ret_mark);
-    return ERROR_NONE;
+        code = kl_ask_check(&walk->ask, err);
+    return code == ERROR_NONE ? code : error_prefix(err, "%s", kl_path_word(id));
 }
 
 enum error_code kl_paths_take(struct endpoint *endpoint, const struct kl_paths_plan *plan,
                               struct kl_path ret_paths[KL_PATHS], struct error *err)
 {
-    struct walk walk = {.endpoint = endpoint, .plan = plan};
+    struct walk walk = {.endpoint = endpoint,
+                        .plan = plan,
+                        .ask = {.endpoint = endpoint,
+                                .temperature = plan->temperature,
+                                .progress = plan->progress,
+                                .context = plan->context}};
     struct kl_path paths[KL_PATHS] = {0};
-    enum error_code code = make_mark(walk.mark, err);
+    enum error_code code = kl_ask_begin(&walk.ask, err);
     for (int id = 0; id < KL_PATHS; id++)
         if (plan->wanted[id] && (!ways[id].needs_cache || endpoint->server.radix_cache))
-            walk.total += ways[id].steps * plan->prompts->count;
+            walk.ask.total += ways[id].steps * plan->prompts->count;
     for (int id = 0; code == ERROR_NONE && id < KL_PATHS; id++)
         code = take(&walk, (enum kl_path_id)id, &paths[id], err);
     batch_fini(&walk.whole);

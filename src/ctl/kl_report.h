@@ -1,7 +1,7 @@
 /* A KL measurement as text for people and as JSON (schema kldump.kl/1). */
 #pragma once
 
-#include "analysis/kl.h"
+#include "analysis/kl_explain.h"
 #include "ctl/endpoint.h"
 #include "ctl/kl_paths.h"
 #include "ctl/kl_thresholds.h"
@@ -16,9 +16,13 @@ struct kl_report {
     struct kl_thresholds thresholds;
     struct kl_path paths[KL_PATHS];
     struct kl_reading reading;
+    struct kl_explanation explanation; /* zeroed: not asked for */
 };
 
 const char *kl_report_target(const struct kl_report *report); /* the run's name, or the URL */
+
+/* What of the server bears on the reading. */
+struct kl_server kl_report_server(const struct kl_report *report);
 
 /* A path is fine that is clean, or below its threshold. False where nothing was measured, or it was refused. */
 bool kl_report_path_is_fine(const struct kl_report *report, enum kl_path_id id);

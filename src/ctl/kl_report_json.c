@@ -1,5 +1,6 @@
 #include "ctl/kl_report.h"
 
+#include "ctl/kl_explain_report.h"
 #include "json/json.h"
 
 #include <math.h>
@@ -8,6 +9,16 @@
 const char *kl_report_target(const struct kl_report *report)
 {
     return report->endpoint->is_run ? report->endpoint->name : report->endpoint->url;
+}
+
+struct kl_server kl_report_server(const struct kl_report *report)
+{
+    const struct generate_server *server = &report->endpoint->server;
+    return (struct kl_server){.page_size = server->page_size,
+                              .sliding_window = server->sliding_window,
+                              .state_checkpoint_interval = server->state_checkpoint_interval,
+                              .deterministic = server->deterministic,
+                              .mixture_of_experts = server->moe_known && server->mixture_of_experts};
 }
 
 bool kl_report_path_is_fine(const struct kl_report *report, enum kl_path_id id)
@@ -175,5 +186,6 @@ struct json *kl_report_json(const struct kl_report *report)
     for (int id = 0; id < KL_PATHS; id++)
         set_path(helpers, report, (enum kl_path_id)id);
     set_reading(root, &report->reading);
+    kl_explain_report_json(&report->explanation, root);
     return root;
 }

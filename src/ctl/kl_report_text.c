@@ -2,6 +2,7 @@
 
 #include "base/list.h"
 #include "base/memory.h"
+#include "ctl/kl_explain_report.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -293,5 +294,6 @@ void kl_report_text(const struct kl_report *report, bool all, struct output *out
     print_table(report, out);
     print_notes(report, out);
     print_reading(report, out);
+    kl_explain_report_text(&report->explanation, LABEL_WIDTH, out);
     print_positions(report, all, out);
 }

@@ -47,17 +47,6 @@ static enum error_code get_comma(const struct kl_take_plan *plan, struct endpoin
     return code;
 }
 
-static void read_paths(struct kl_report *report)
-{
-    const struct generate_server *server = &report->endpoint->server;
-    const struct kl_server facts = {.page_size = server->page_size,
-                                    .sliding_window = server->sliding_window,
-                                    .state_checkpoint_interval = server->state_checkpoint_interval,
-                                    .deterministic = server->deterministic,
-                                    .mixture_of_experts = server->moe_known && server->mixture_of_experts};
-    kl_read(report->paths, &facts, &report->reading);
-}
-
 enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
                         struct error *err)
 {
@@ -85,8 +74,13 @@ enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *pl
         return code;
     }
     generate_server_hash(&endpoint->server, report->settings_hash);
-    read_paths(report);
-    return ERROR_NONE;
+    const struct kl_server server = kl_report_server(report);
+    kl_read(report->paths, &server, &report->reading);
+    if (plan->explain != NULL)
+        code = kl_explain_take(endpoint, report, plan->explain, &report->explanation, err);
+    if (code != ERROR_NONE)
+        kl_take_fini(ret_take);
+    return code;
 }
 
 void kl_take_fini(struct kl_take *take)
@@ -94,6 +88,7 @@ void kl_take_fini(struct kl_take *take)
     for (int id = 0; id < KL_PATHS; id++)
         kl_path_fini(&take->report.paths[id]);
     kl_reading_fini(&take->report.reading);
+    kl_explanation_fini(&take->report.explanation);
     prompts_fini(&take->prompts);
     *take = (struct kl_take){0};
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ctl/endpoint.h"
+#include "ctl/kl_explain_take.h"
 #include "ctl/kl_paths.h"
 #include "ctl/kl_report.h"
 #include "ctl/prompts.h"
@@ -17,6 +18,8 @@ struct kl_take_plan {
     int64_t comma[KL_TAKE_COMMA_MOST]; /* ids of what a second turn adds */
     size_t comma_count;                /* 0: those that the server's tokenizer gives for a comma */
     bool wanted[KL_PATHS];
+    const struct kl_explain_take_wish *explain; /* NULL: nothing is explained */
+
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* NULL: none */
     void *context;
 };

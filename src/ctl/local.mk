@@ -56,6 +56,9 @@ libctl_a_SOURCES = \
     src/ctl/investigate_read.c src/ctl/investigate_read.h \
     src/ctl/investigate_report.c src/ctl/investigate_report.h \
     src/ctl/investigate_report_json.c \
+    src/ctl/kl_ask.c src/ctl/kl_ask.h \
+    src/ctl/kl_explain_report.c src/ctl/kl_explain_report.h \
+    src/ctl/kl_explain_take.c src/ctl/kl_explain_take.h \
     src/ctl/kl_paths.c src/ctl/kl_paths.h \
     src/ctl/kl_report.h \
     src/ctl/kl_report_json.c \

@@ -27,4 +27,5 @@ tests_integration_torch_read_LDADD = libpt.a libbase.a -lm
 EXTRA_DIST += tests/integration/test_diff.py tests/integration/test_ab.py
 EXTRA_DIST += tests/integration/test_invariance.py
 EXTRA_DIST += tests/integration/test_state_diff.py tests/integration/test_state_probe.py tests/integration/state_probe_world.py
+EXTRA_DIST += tests/integration/test_kl_explain.py
 EXTRA_DIST += tests/integration/test_kl.py tests/integration/kl_helpers.py tests/integration/recorder.py tests/integration/test_kl_harness.py tests/integration/test_kl_planted.py

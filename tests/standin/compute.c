@@ -216,11 +216,17 @@ static void shorten_state(size_t layer, float *numbers, size_t count)
         operators_round(TORCH_FILE_BFLOAT16, numbers, count);
 }
 
-/* The fault: at this position the state's checkpoint has been given to somebody else. */
+/* The fault: at this position the slot of state and convolution has been given to somebody else. */
 static bool is_rotated(int64_t position)
 {
     return state.pass->decode && faults_on(FAULTS_CHECKPOINT_ROTATION) &&
            position == faults_number(FAULTS_CHECKPOINT_ROTATION);
+}
+
+static void forget_inputs(size_t layer, const int64_t *context, int64_t position)
+{
+    for (int64_t tap = 1; tap < WEIGHTS_TAPS && tap <= position; tap++)
+        memset(kv_row(state.model, context[position - tap], layer), 0, state.model->query_width * sizeof(float));
 }
 
 static void recurrence(size_t layer, const struct weights_layer *weights, size_t row)
@@ -234,6 +240,8 @@ static void recurrence(size_t layer, const struct weights_layer *weights, size_t
     float *kept = kv_row(model, context[position], layer), *output = at(SCANNED, row);
     memcpy(kept, at(MIXED, row), width * sizeof kept[0]);
     memset(output, 0, width * sizeof output[0]);
+    if (is_rotated(position))
+        forget_inputs(layer, context, position);
     for (int64_t tap = 0; tap < WEIGHTS_TAPS && tap <= position; tap++) {
         const float *input = kv_row(model, context[position - tap], layer);
         for (size_t i = 0; i < width; i++)

@@ -23,6 +23,8 @@ static void grow(void)
     free(free_stack);
     users = more_users;
     free_stack = more_free;
+    if (capacity == 0)
+        users[0] = 1; /* nobody's, so never free */
     capacity = larger;
 }
 

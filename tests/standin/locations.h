@@ -1,5 +1,5 @@
 /* locations.h: the leader's count of who uses which location of keys and values (kv.h): a running request, a sequence
- * of the radix cache, or several of them. Location 0 is never handed out.
+ * of the radix cache, or several of them. Location 0 is never handed out; it may be shared and given back.
  */
 #ifndef KLDUMP_STANDIN_LOCATIONS_H
 #define KLDUMP_STANDIN_LOCATIONS_H

@@ -109,3 +109,11 @@ void model_load(struct model *model, const char *path, const char *dtype)
     model->type_of_values = type_of(dtype, served);
     cJSON_Delete(config);
 }
+
+bool model_recurs(const struct model *model)
+{
+    bool any = false;
+    for (size_t layer = 0; layer < model->layers; layer++)
+        any = any || model->recurrent[layer];
+    return any;
+}

@@ -40,4 +40,7 @@ struct model {
 /* `dtype` is the value of --dtype; `auto` serves a float32 checkpoint as float16 (SGLang 0.5.23, live). */
 void model_load(struct model *model, const char *path, const char *dtype);
 
+/* Whether any layer has a recurrent state. */
+bool model_recurs(const struct model *model);
+
 #endif

@@ -166,6 +166,33 @@ static size_t wrong_position(const struct request *request)
     return at_end ? length - 1 : SIZE_MAX;
 }
 
+static void put_location(struct request *request, size_t position, int64_t location)
+{
+    locations_share(&location, 1);
+    locations_give(&request->locations[position], 1);
+    request->locations[position] = location;
+}
+
+/* The fault: the whole prefix is that of a sequence that begins with another id. */
+static void put_foreign(struct request *request, const struct sequence *right)
+{
+    const struct sequence *other = NULL;
+    for (size_t i = 0; i < CACHE_SEQUENCES && other == NULL; i++)
+        if (cache[i].length >= request->located && cache[i].ids[0] != right->ids[0])
+            other = &cache[i];
+    for (size_t i = 0; other != NULL && i < request->located; i++)
+        put_location(request, i, other->locations[i]);
+}
+
+/* The fault: the tokens behind the last checkpoint before the end are not in the state; location 0 is an empty one. */
+static void put_checkpoint(struct request *request)
+{
+    size_t interval = (size_t)faults_number(FAULTS_STALE_CHECKPOINT), length = request->located,
+           missing = length - (length - 1) / interval * interval;
+    for (size_t i = length; i-- > 0;)
+        put_location(request, i, i >= missing ? request->locations[i - missing] : 0);
+}
+
 /* The fault: at one position the prefix is that of some other sequence, or nobody's. */
 static void spoil_prefix(struct request *request, const struct sequence *right)
 {
@@ -181,8 +208,8 @@ static void spoil_prefix(struct request *request, const struct sequence *right)
         locations_share(&wrong, 1);
         break;
     }
-    locations_give(&request->locations[position], 1);
-    request->locations[position] = wrong;
+    put_location(request, position, wrong);
+    locations_give(&wrong, 1);
 }
 
 size_t request_cache_restore(struct request *request, size_t limit)
@@ -203,6 +230,10 @@ size_t request_cache_restore(struct request *request, size_t limit)
     memcpy(request->locations, found->locations, longest * sizeof found->locations[0]);
     locations_share(request->locations, longest);
     request->located = longest;
+    if (faults_on(FAULTS_FOREIGN_PREFIX))
+        put_foreign(request, found);
+    if (faults_on(FAULTS_STALE_CHECKPOINT))
+        put_checkpoint(request);
     spoil_prefix(request, found);
     return longest;
 }

@@ -14,7 +14,7 @@
 /* Values that do not depend on anything that the stand-in knows (SGLang 0.5.23, live). */
 static const char FIXED[] =
     "{\"tokenizer_mode\":\"auto\",\"load_format\":\"auto\",\"quantization\":null,\"kv_cache_dtype\":\"auto\","
-    "\"max_prefill_tokens\":16384,\"schedule_policy\":\"fcfs\",\"page_size\":1,\"num_continuous_decode_steps\":1,"
+    "\"max_prefill_tokens\":16384,\"schedule_policy\":\"fcfs\",\"num_continuous_decode_steps\":1,"
     "\"dist_init_addr\":null,\"nccl_port\":null,\"watchdog_timeout\":300,\"enable_pdmux\":false,"
     "\"speculative_draft_model_path\":null,\"lora_paths\":null,\"enable_lora\":null,\"weight_version\":\"default\","
     "\"disable_cuda_graph_padding\":false,\"ep_size\":1,\"moe_dp_size\":1,\"attn_cp_size\":1,"
@@ -46,7 +46,9 @@ static const struct {
                {"dp_size", "--dp-size", 1},
                {"nnodes", "--nnodes", 1},
                {"node_rank", "--node-rank", 0},
-               {"random_seed", "--random-seed", 42}};
+               {"random_seed", "--random-seed", 42},
+               {"page_size", "--page-size", 1},
+               {"mamba_track_interval", "--mamba-track-interval", 256}};
 
 static char weights[64] = "default";
 
@@ -122,6 +124,7 @@ static cJSON *common(void)
     for (size_t i = 0; i < sizeof SWITCHES / sizeof SWITCHES[0]; i++)
         cJSON_AddBoolToObject(info, SWITCHES[i].key, arguments_given(SWITCHES[i].flag, NULL));
     cJSON_AddBoolToObject(info, "disable_overlap_schedule", !arguments->overlap);
+    cJSON_AddBoolToObject(info, "uses_mamba_radix_cache", arguments->radix_cache && model_recurs(server_model()));
     add_graphs(info);
     return info;
 }

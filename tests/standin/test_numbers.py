@@ -44,7 +44,8 @@ FAULTS = {
     "state-update=1": Fault(RECURRENT, "model.layers.1.linear_attn.attn.output"),
     "moe-flip=2": Fault(EXPERTS, "model.layers.2.mlp.gate.output"),
     # These have tests of their own below.
-    "stale-prefix": None, "stale-page": None, "stale-last": None, "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
+    "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
+    "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
 }
 
 
@@ -352,6 +353,28 @@ class Faults(unittest.TestCase):
                     dec, pre, answer, _score = decode_and_score(server, prompt=prompt, dec=f"dec{cached}", pre=f"pre{cached}")
                     self.assertEqual(answer["meta_info"]["cached_tokens"], cached)
                     self.assertEqual(differences(dec, pre) != [], wrong, (fault, cached))
+
+    def scores_on_a_cached_prefix(self, fault, model, cached, like):
+        """Those of the last four ids of PROMPT on a prefix of `cached` ids, and as the last of `like` on none."""
+        with serving(fault, model, flags=("--dtype", "float32")) as server:
+            server.request("POST", "/flush_cache")
+            server.generate(rid="other", tokens=1, ids=PROMPT[::-1])
+            server.generate(rid="first", tokens=1, ids=PROMPT[:cached])
+            wrong = server.generate(rid="wrong", tokens=0, ids=PROMPT, return_logprob=True, logprob_start_len=cached)[1]
+            self.assertEqual(wrong["meta_info"]["cached_tokens"], cached)
+            right = server.generate(rid="right", tokens=0, ids=like, return_logprob=True, logprob_start_len=0)[1]
+        return logprobs(wrong, "input")[-3:], logprobs(right, "input")[-3:]
+
+    def test_a_foreign_prefix(self):
+        wrong, right = self.scores_on_a_cached_prefix("foreign-prefix", None, 8, [*PROMPT[::-1][:8], *PROMPT[8:]])
+        self.assertEqual(wrong, right)
+
+    def test_a_stale_checkpoint(self):
+        """At 4 with 8 cached: the state knows 4; before the first it is empty."""
+        states = {**RECURRENT, "num_hidden_layers": 2, "layer_types": ["linear_attention"] * 2}
+        for interval, left in ((4, 4), (3, 6), (100, 0)):
+            wrong, right = self.scores_on_a_cached_prefix(f"stale-checkpoint={interval}", states, 8, [*PROMPT[:left], *PROMPT[8:]])
+            self.assertEqual(wrong, right)
 
     def test_scores_behind_a_cached_prefix(self):
         """At most as much of it as lies before the first one that is wanted."""

@@ -81,6 +81,13 @@ tests_unit_test_kl_SOURCES = tests/unit/test_kl.c
 tests_unit_test_kl_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kl_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
 
+# kldumpctl kl --explain: altered ids, numbers, the answer
+check_PROGRAMS += tests/unit/test_kl_explain
+TESTS += tests/unit/test_kl_explain
+tests_unit_test_kl_explain_SOURCES = tests/unit/test_kl_explain.c
+tests_unit_test_kl_explain_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_kl_explain_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
+
 # kldumpctl state-diff: the lines of the probe and their slots
 check_PROGRAMS += tests/unit/test_state_diff
 TESTS += tests/unit/test_state_diff
