@@ -207,7 +207,7 @@ static void add_dump_text(const struct investigation_facts *facts, struct buffer
 
 static void add_amount(const struct investigation_facts *facts, struct buffer *text)
 {
-    char *amount = investigation_facts_amount(&facts->in->own);
+    char *amount = investigation_facts_clean(&facts->in->own);
     buffer_text(text, amount);
     free(amount);
 }
@@ -377,7 +377,8 @@ static void add_next(const struct end *end, const struct investigation_facts *fa
     for (size_t i = 0; i < sizeof end->next / sizeof end->next[0] && end->next[i] != NULL; i++)
         list_add(next, end->next[i]);
     bool at_operator = (facts->reading & OPERATOR) && (facts->diff & DIFFERENT) && end->names_module;
-    if (at_operator && facts->in->diff.needs != NULL)
+    bool is_said = strstr(end->text, "{needs}") != NULL;
+    if (at_operator && !is_said && facts->in->diff.needs != NULL)
         list_add_format(next, "what it needs: %s", facts->in->diff.needs);
 }
 

@@ -1,6 +1,8 @@
 /* What decided, with numbers, and what nothing is said about: both made of what the steps' results tell. */
 #include "analysis/investigation_private.h"
 
+#include "analysis/report.h"
+#include "base/buffer.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
@@ -41,8 +43,10 @@ static void add_axes(const struct investigation *in, struct list *list)
                           ? memory_format(", first at %s %" PRIu64,
                                           strcmp(axis->word, "extend") == 0 ? "rows:" : "a batch of", axis->first_size)
                           : memory_copy("");
+        char shorter[REPORT_SHORT];
         list_add_format(list, "invariance, %s: %s%s%s%s", axis->word, axis->state, first,
-                        axis->module != NULL ? ", in " : "", axis->module != NULL ? axis->module : "");
+                        axis->module != NULL ? ", in " : "",
+                        axis->module != NULL ? report_short(axis->module, shorter) : "");
         free(first);
     }
     list_add_format(list, "invariance: condition 1 %s",
@@ -109,15 +113,26 @@ static void add_paths(const struct investigation_kl *kl, const struct investigat
     }
 }
 
+static bool same_fate(const struct investigation_step *a, const struct investigation_step *b)
+{
+    const char *why = a->why != NULL ? a->why : "", *other = b->why != NULL ? b->why : "";
+    return a->state == b->state && strcmp(why, other) == 0;
+}
+
+/* Steps that follow each other and were left out for one reason are one line. */
 static void add_steps(const struct investigation *in, struct list *list)
 {
-    for (int id = 0; id < INVESTIGATION_STEPS; id++) {
+    for (int id = 0, end; id < INVESTIGATION_STEPS; id = end) {
         const struct investigation_step *step = &in->steps[id];
-        if (step->state == INVESTIGATION_DONE)
-            continue;
-        list_add_format(list, "%s (%s): %s%s%s", investigation_step_word((enum investigation_step_id)id),
-                        investigation_step_name((enum investigation_step_id)id), investigation_state_word(step->state),
-                        step->why != NULL ? ", " : "", step->why != NULL ? step->why : "");
+        struct buffer names;
+        buffer_init(&names);
+        for (end = id; end < INVESTIGATION_STEPS && same_fate(step, &in->steps[end]); end++)
+            buffer_format(&names, "%s%s", end > id ? ", " : "",
+                          investigation_step_name((enum investigation_step_id)end));
+        if (step->state != INVESTIGATION_DONE)
+            list_add_format(list, "%s: %s%s%s", investigation_state_word(step->state), names.data,
+                            step->why != NULL ? ": " : "", step->why != NULL ? step->why : "");
+        buffer_fini(&names);
     }
 }
 

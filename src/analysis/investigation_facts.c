@@ -1,6 +1,7 @@
 #include "analysis/investigation_private.h"
 
 #include "analysis/diff.h"
+#include "analysis/report.h"
 #include "base/buffer.h"
 #include "base/memory.h"
 
@@ -120,11 +121,12 @@ const char *investigation_facts_reading_word(unsigned reading)
 char *investigation_facts_operator(const struct investigation_facts *facts)
 {
     const struct investigation *in = facts->in;
+    char shorter[REPORT_SHORT];
     struct buffer text;
     if (in->diff.module == NULL)
         return memory_copy("no module that was dumped");
     buffer_init(&text);
-    buffer_text(&text, in->diff.module);
+    buffer_text(&text, report_short(in->diff.module, shorter));
     if (in->diff.has_layer || in->diff.class_kind != NULL || in->diff.class != NULL) {
         buffer_text(&text, " (");
         const char *before = "";
@@ -145,25 +147,51 @@ char *investigation_facts_operator(const struct investigation_facts *facts)
     return own;
 }
 
+/* "match 35 of 96 tokens beyond stray, mean k3 0.0002, ...; clean: restore (96 tokens)" */
 char *investigation_facts_amount(const struct investigation_kl *kl)
 {
-    struct buffer text;
-    const char *before = "";
-    buffer_init(&text);
+    struct buffer dirty, clean;
+    buffer_init(&dirty);
+    buffer_init(&clean);
+    for (int id = 0; id < KL_PATHS; id++) {
+        const char *word = kl_path_word((enum kl_path_id)id);
+        if (is_dirty(kl->paths[id].grade))
+            buffer_format(&dirty, "%s%s %zu of %zu tokens beyond stray, mean k3 %.2g (%s)",
+                          dirty.length > 0 ? "; " : "", word, kl->paths[id].beyond, kl->paths[id].tokens,
+                          kl->paths[id].mean, kl_grade_word(kl->paths[id].grade));
+        else if (kl_grade_clean(kl->paths[id].grade))
+            buffer_format(&clean, "%s%s (%zu tokens of %zu requests, %s)", clean.length > 0 ? ", " : "", word,
+                          kl->paths[id].tokens, kl->paths[id].kept, kl_grade_word(kl->paths[id].grade));
+    }
+    if (clean.length > 0)
+        buffer_format(&dirty, "%sclean: %s", dirty.length > 0 ? "; " : "", clean.data);
+    if (dirty.length == 0)
+        buffer_text(&dirty, "no path was measured");
+    buffer_fini(&clean);
+    char *own = buffer_steal(&dirty);
+    buffer_fini(&dirty);
+    return own;
+}
+
+/* "none of 480 tokens is beyond stray: match, restore" */
+char *investigation_facts_clean(const struct investigation_kl *kl)
+{
+    struct buffer words;
+    size_t tokens = 0, requests = 0;
+    buffer_init(&words);
     for (int id = 0; id < KL_PATHS; id++) {
         if (kl->paths[id].grade == KL_GRADE_NOT_MEASURED)
             continue;
-        buffer_format(&text, "%s%s %s, %zu tokens of %zu requests", before, kl_path_word((enum kl_path_id)id),
-                      kl_grade_word(kl->paths[id].grade), kl->paths[id].tokens, kl->paths[id].kept);
-        if (kl->paths[id].beyond > 0)
-            buffer_format(&text, ", %zu beyond stray, mean k3 %.2g", kl->paths[id].beyond, kl->paths[id].mean);
-        before = "; ";
+        buffer_format(&words, "%s%s", words.length > 0 ? "; " : "", kl_path_word((enum kl_path_id)id));
+        tokens += kl->paths[id].tokens;
+        requests = kl->paths[id].kept > requests ? kl->paths[id].kept : requests;
     }
-    if (before[0] == '\0')
-        buffer_text(&text, "no path was measured");
-    char *own = buffer_steal(&text);
-    buffer_fini(&text);
-    return own;
+    char *text =
+        memory_format("of %zu tokens of %zu requests none differs by more than two ways of taking one logprob do "
+                      "(%s)",
+                      tokens, requests, words.data);
+    buffer_fini(&words);
+    return text;
 }
 
 /* ---- words ---- */

@@ -54,6 +54,15 @@ static void add_pair_free(struct buffer *out, const char *label, char *text)
     free(text);
 }
 
+static void add_module(struct buffer *out, const char *label, const char *name)
+{
+    if (name == NULL)
+        return;
+    buffer_format(out, "<dt>%s</dt><dd><code>", label);
+    report_html_name(out, name);
+    buffer_text(out, "</code></dd>\n");
+}
+
 /* A file beside the page, by its name. */
 static void add_file(struct buffer *out, const char *name)
 {
@@ -87,8 +96,7 @@ static void add_answer(const struct investigation *in, const struct investigatio
     bool fine = end->status == STATUS_DONE, none = end->condition == KL_CONDITION_REFUSED;
     buffer_format(out,
                   "<header id=\"answer\" class=\"%s\">\n<p class=\"kicker\">kldumpctl investigate: %s</p>\n<h1><span "
-                  "class=\"sign\" aria-hidden=\"true\">%s</span>%s</h1>\n<dl class=\"lines\">\n<dt>Answer</dt><dd "
-                  "class=\"what\">",
+                  "class=\"sign\" aria-hidden=\"true\">%s</span>%s</h1>\n<p class=\"sides\">",
                   fine                               ? "good"
                   : none || end->status != STATUS_NO ? "warn"
                                                      : "bad",
@@ -97,14 +105,15 @@ static void add_answer(const struct investigation *in, const struct investigatio
                   : none ? "?"
                          : "&ne;",
                   headline(end));
+    if (in->command != NULL) {
+        buffer_text(out, "<span>Server <code>");
+        report_html_text(out, in->command);
+        buffer_text(out, "</code></span>");
+    }
+    buffer_text(out, "</p>\n<dl class=\"lines\">\n<dt>Answer</dt><dd class=\"what\">");
     report_html_text(out, end->text);
     buffer_text(out, "</dd>\n");
-    if (end->module != NULL) {
-        buffer_text(out, "<dt>Operator</dt><dd><code>");
-        report_html_name(out, end->module);
-        buffer_text(out, "</code></dd>\n");
-    }
-    add_pair(out, "Server", in->command);
+    add_module(out, "Operator", end->module);
     if (in->own.known && in->own.model != NULL)
         add_pair_free(out, "Model",
                       memory_format("%s, SGLang %s, tp %" PRIu64, in->own.model,
@@ -185,7 +194,7 @@ static void add_paths(const struct investigation *in, struct buffer *out)
 static void add_cell(struct buffer *out, const char *label, const char *text)
 {
     buffer_format(out, "<td data-label=\"%s\">", label);
-    report_html_text(out, text != NULL ? text : "");
+    report_html_name(out, text != NULL ? text : "");
     buffer_text(out, "</td>");
 }
 
@@ -233,13 +242,14 @@ static void add_verdict(const struct investigation *in, struct buffer *out)
 {
     if (!in->diff.known)
         return;
-    report_html_section(out, "verdict", "The first operator that differs", NULL);
+    report_html_section(out, "verdict", "The first operator that differs",
+                        "Rows of decode against the same rows of prefill, bit for bit, in the order of the program.");
     buffer_text(out, "<dl class=\"lines\">\n");
     if (in->diff.proven && in->diff.kind != NULL) {
         add_pair_free(out, "Verdict",
                       memory_format("%s, %s", in->diff.kind,
                                     in->diff.confidence != NULL ? in->diff.confidence : "confidence not told"));
-        add_pair(out, "Module", in->diff.module);
+        add_module(out, "Module", in->diff.module);
         if (in->diff.has_layer)
             add_pair_free(out, "Layer", memory_format("%" PRIu64, in->diff.layer));
         if (in->diff.has_position)
@@ -296,7 +306,7 @@ static void add_step(struct buffer *out, const struct investigation_step *step, 
 
 static void add_steps(const struct investigation *in, struct buffer *out)
 {
-    report_html_section(out, "steps", "Steps", NULL);
+    report_html_section(out, "steps", "Steps", "Each is a command that can be typed again.");
     buffer_text(out, "<table class=\"evidence\"><thead><tr><th scope=\"col\">Step</th><th scope=\"col\">State</th><th "
                      "scope=\"col\" class=\"num\">Time</th><th scope=\"col\">Result</th><th scope=\"col\">Command, and "
                      "why it was not done</th></tr></thead><tbody>\n");

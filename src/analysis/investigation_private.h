@@ -41,8 +41,10 @@ bool investigation_facts_has_failed(const struct investigation_facts *facts, enu
 const char *investigation_facts_reading_word(unsigned reading);
 /* The operator with what is known of it: "model.layers.0.mlp (layer 0, matrix product, token-wise)"; the caller's. */
 char *investigation_facts_operator(const struct investigation_facts *facts);
-/* Paths that were measured, with tokens and those beyond stray: "match: 96 tokens, none beyond"; the caller's. */
+/* Paths that were measured, with tokens and those beyond stray; of a clean reading, how much stands behind it. The
+ * caller's. */
 char *investigation_facts_amount(const struct investigation_kl *kl);
+char *investigation_facts_clean(const struct investigation_kl *kl);
 
 /* What decided, with numbers. */
 void investigation_evidence(const struct investigation_facts *facts, struct list *list);

@@ -102,7 +102,8 @@ const char report_html_style[] =
     "var(--s3)}.key.s4{background:var(--s4)}.key.s5{background:var(--s5)}"
     ".bars tbody th{width:1%;white-space:nowrap;padding-right:1.2rem}.bars .num{width:1%}.bars "
     "tr>*{border:0!important;padding-top:1px;padding-bottom:1px;"
-    "vertical-align:middle}.bar{height:14px}.bar rect{fill:var(--s0)}.bar .s1{fill:var(--s1);stroke:none}\n"
+    "vertical-align:middle}.bar{height:14px}.bar rect{fill:var(--s0)}.bar .s1{fill:var(--s1)}.bar "
+    "rect{stroke:none}.paths tbody th{white-space:nowrap}.paths .share{width:20%;vertical-align:middle}\n"
     "details{border-top:1px solid var(--rule)}details:last-of-type{border-bottom:1px solid var(--rule)}"
     "summary{cursor:pointer;padding:.5rem 0}.body{padding:.1rem 0 1.1rem 1.1rem}"
     ".x span{position:absolute;transform:translateX(-50%)}.recipe{margin:.6rem 0;padding-left:1.4rem}.recipe "
@@ -126,5 +127,5 @@ const char report_html_style[] =
     "td{display:flex;justify-content:space-between;"
     "gap:1rem;overflow-wrap:anywhere}.evidence "
     "td::before{content:attr(data-label);color:var(--dim);font-size:.86rem;flex:none}"
-    ".evidence td:empty{display:none}}\n"
+    ".evidence td:empty{display:none}.paths .share{width:auto}.paths .share::before{content:none}}\n"
     "@media print{details{display:block}nav,.skip{display:none}body{background:#fff}}\n";

@@ -96,7 +96,8 @@ void investigate_report_text(const struct investigation *investigation, const st
 {
     print_answer(investigation, end, out);
     print_paths(investigation, out);
-    output_text(out, "\n");
+    if (end->evidence[0] != NULL)
+        output_text(out, "\n");
     print_list("evidence", end->evidence, out);
     print_steps(investigation, out);
     print_list("not measured", end->not_measured, out);

@@ -91,6 +91,21 @@ def check_diff():
         check("diff", f".It {name} Ta " in text, f"message {name} is not in the page")
 
 
+def check_investigate():
+    """The ends of an investigation, and the exit status of each."""
+    text = section("investigate")
+    told = re.findall(r"^\.It ([a-z0-9-]+) Ta ", text, re.M)
+    real = list(dict.fromkeys(row[0] for row in rows(SOURCE / "src" / "analysis" / "investigation_ends.def")))
+    check("ends of investigate", sorted(told) == sorted(real), f"in the page: {told}, in the table: {real}")
+    numbers = {name: number for name, number, *_ in rows(SOURCE / "src" / "base" / "status.def")}
+    line = re.search(r"^The exit status is 0 for\n(.*?)^and 1 for all others\.$", text, re.S | re.M)
+    for row in rows(SOURCE / "src" / "analysis" / "investigation_ends.def"):
+        number = numbers[row[8]]
+        place = re.search(rf"^\.Li {row[0]}\b", line.group(0), re.M) if line else None
+        named = place and re.findall(r"(\d+) for$", line.group(0)[:place.start()], re.M)[-1:]
+        check("ends of investigate", named == [number] if number != "1" else not place, f"{row[0]} ends with status {number}")
+
+
 def help_of(*arguments):
     return subprocess.run([PROGRAM, "help", *arguments], stdout=subprocess.PIPE, text=True, check=True).stdout
 
@@ -126,9 +141,10 @@ check_settings()
 check_rules()
 check_statuses()
 check_diff()
+check_investigate()
 check_commands()
 check_format()
-for rule in ("settings", "rules", "exit statuses", "diff", "commands", "options of commands"):
+for rule in ("settings", "rules", "exit statuses", "diff", "ends of investigate", "commands", "options of commands"):
     print(f"{rule}: {counts.get(rule, 0)} looked at")
     if counts.get(rule, 0) == 0:
         faults.append(f"{rule}: looked at nothing")

@@ -38,6 +38,7 @@ static void set_kl(struct investigation_kl *kl, enum world_reading reading)
                                     .evidence = investigation_world_texts("match: every token from index 1"),
                                     .next = investigation_world_texts(NULL),
                                     .requests = 8,
+                                    .few = readings[reading].dirty[KL_PATH_MATCH] ? 5 : 0,
                                     .prompt_count = 8,
                                     .new_tokens = 12,
                                     .tp = 1,

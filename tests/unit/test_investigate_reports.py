@@ -88,6 +88,7 @@ class Reports(unittest.TestCase):
         self.assertNotIn("<b ", text)
         self.assertEqual(text.count("</style>"), 1)
         self.assertIn("<script>alert('model')</script>", page.text)
+        self.assertLess(max(map(len, page.text.split())), 300)
         self.assertNotIn("javascript:", " ".join(value or "" for _, name, value in page.attributes if name == "href"))
         self.assertNotIn("\nInjected", plain)
         self.assertEqual(json.loads(self.read("hostile", "json"))["diff"]["what"], "<b onload=x>\"'&\x1b[2J")
