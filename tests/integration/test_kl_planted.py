@@ -53,3 +53,17 @@ def test_a_planted_fault_is_read(server, planted):
         assert set(grades.values()) == {"bit-equal"}
     reading = found["reading"]
     assert (reading["signature"], reading["condition"], reading["where"], reading["requests"]) == (signature, condition, where, requests)
+
+
+@pytest.mark.parametrize("planted, answer", [("foreign", "foreign-prefix"), ("forget 40", None), ("restore 1", None)])
+def test_what_the_wrong_output_is_the_right_answer_to(server, planted, answer):
+    """Another request's keys and values are those of its ids, bit for bit; a lost key, or tokens lost under three layers, are no ids'."""
+    run, plant = server
+    plant.write_text(planted + "\n")
+    done = run.place.ctl("kl", run.name, "--synthetic", "8:12-40:1", "--min-samples", "8", "--new", "24", "--comma", "44", "--paths",
+                         "match,restore", "--explain", "worst", "--json", status=1)
+    found = json.loads(done.stdout)["explanation"]
+    rows = {row["name"]: row for row in found["contexts"]}
+    assert found["answer"] == answer and rows["unaltered"]["beyond"] > 0, found["text"]
+    if answer:
+        assert rows[answer]["bit_equal"] == rows[answer]["tokens"] == 24

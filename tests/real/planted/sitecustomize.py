@@ -8,6 +8,7 @@ wrong from now on:
     rows N          linear layers are wrong by 0.1 % in a pass of at most N rows
     forget N        a decode whose context has at least N tokens no longer sees the first four
     restore N       where a restored prefix is longer than three and a multiple of N, its fourth key is lost
+    foreign         a restored prefix has the keys and values of another request of its batch that has as many
     nothing         (or an empty file) batch-invariant, no fault
 """
 import os
@@ -74,6 +75,14 @@ def replace_attention():
     torch.nn.functional.scaled_dot_product_attention = one_query
 
 
+def exchange(prefixes, k_cache, v_cache):
+    """Each gets the keys and values of the next one that is as long; [keys, values, slots] of each, as they were before."""
+    for i, (_keys, _values, slots) in enumerate(prefixes):
+        other = next((j for j in [*range(i + 1, len(prefixes)), *range(i)] if len(prefixes[j][2]) >= len(slots)), None)
+        if other is not None:
+            k_cache[slots], v_cache[slots] = prefixes[other][0][:len(slots)], prefixes[other][1][:len(slots)]
+
+
 def replace_backend():
     """Once it is loaded: what a prefill behind a cached prefix finds there."""
     backend = getattr(sys.modules.get(BACKEND), "TorchNativeAttnBackend", None)
@@ -85,6 +94,9 @@ def replace_backend():
         for pool, prefix in zip(req_pool_indices.tolist(), prefixes.tolist()):
             if plant.is_on("restore") and prefix > 3 and prefix % plant.number == 0:
                 k_cache[req_to_token[pool, 3]] = 0
+        if plant.is_on("foreign"):
+            exchange([[cache[req_to_token[pool, :prefix]].clone() for cache in (k_cache, v_cache)] + [req_to_token[pool, :prefix]]
+                      for pool, prefix in zip(req_pool_indices.tolist(), prefixes.tolist())], k_cache, v_cache)
         return extend(self, query, output, k_cache, v_cache, req_to_token, req_pool_indices, seq_lens, prefixes, *rest, **more)
     backend._run_sdpa_forward_extend, backend.kldump_planted = spoilt, True
 
