@@ -298,6 +298,15 @@ static void add_likely(const struct investigation_facts *facts, struct buffer *t
         buffer_text(text, " (likely: a proof beside it is weak)");
 }
 
+/* A kernel that depends on the number of rows shows by itself; a context that is lost does not. */
+static void add_batch(const struct investigation_facts *facts, struct buffer *text)
+{
+    if (facts->axes == INVESTIGATION_AXES_UNCHANGED)
+        buffer_text(text, " That no size of a batch changes a result (invariance) speaks for the context.");
+    else if (facts->axes == INVESTIGATION_AXES_CHANGED)
+        buffer_text(text, " That the size of a batch changes results (invariance) speaks for the kernel.");
+}
+
 static void add_needs(const struct investigation_facts *facts, struct buffer *text)
 {
     buffer_text(text, facts->in->diff.needs != NULL ? facts->in->diff.needs : "");
@@ -342,6 +351,7 @@ static const struct {
     {"{operator}", add_operator},
     {"{place}", add_place},
     {"{history}", add_history},
+    {"{batch}", add_batch},
     {"{likely}", add_likely},
     {"{needs}", add_needs},
     {"{what}", add_what},
@@ -376,6 +386,10 @@ static void add_next(const struct end *end, const struct investigation_facts *fa
         list_add(next, "start the server with deterministic inference and measure again");
     for (size_t i = 0; i < sizeof end->next / sizeof end->next[0] && end->next[i] != NULL; i++)
         list_add(next, end->next[i]);
+    const struct investigation_kl *kl = facts->basis;
+    for (char **line = kl != NULL && kl->condition == KL_CONDITION_REFUSED ? kl->next : NULL;
+         line != NULL && *line != NULL; line++)
+        list_add(next, *line);
     bool at_operator = (facts->reading & OPERATOR) && (facts->diff & DIFFERENT) && end->names_module;
     bool is_said = strstr(end->text, "{needs}") != NULL;
     if (at_operator && !is_said && facts->in->diff.needs != NULL)

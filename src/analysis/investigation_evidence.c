@@ -17,23 +17,38 @@ static void add_all(struct list *list, const char *before, char *const *items)
 
 /* ---- evidence ---- */
 
+static void add_amount(const struct investigation *in, struct list *list)
+{
+    char *own = investigation_facts_amount(&in->own), *dump = investigation_facts_amount(&in->dump);
+    if (in->own.known && in->dump.known && strcmp(own, dump) == 0) {
+        list_add_format(list, "your own flags and those of a dump alike: %s", own);
+    } else {
+        if (in->own.known)
+            list_add_format(list, "your own flags: %s", own);
+        if (in->dump.known)
+            list_add_format(list, "flags of a dump: %s", dump);
+    }
+    free(own);
+    free(dump);
+}
+
 static void add_kl(const struct investigation_facts *facts, const struct investigation_kl *kl, const char *flags,
                    struct list *list)
 {
     if (!kl->known)
         return;
-    char *amount = investigation_facts_amount(kl);
-    list_add_format(list, "%s: %s", flags, amount);
-    free(amount);
-    if (kl->condition != KL_CONDITION_NONE && kl->requests > 0)
-        list_add_format(list, "%s: %zu of %zu requests in match have a token beyond stray; signature %s", flags,
-                        kl->few, kl->requests, kl->signature != NULL ? kl->signature : "not told");
+    if (kl->signature != NULL && kl->condition != KL_CONDITION_NONE)
+        list_add_format(list, "%s: signature %s", flags, kl->signature);
+    if (kl->few > 0)
+        list_add_format(list, "%s: %zu of %zu requests in match have a token beyond stray", flags, kl->few,
+                        kl->requests);
     if (kl == facts->basis)
         add_all(list, "kl: ", kl->evidence);
 }
 
-static void add_axes(const struct investigation *in, struct list *list)
+static void add_axes(const struct investigation_facts *facts, struct list *list)
 {
+    const struct investigation *in = facts->in;
     if (!in->invariance_known)
         return;
     for (size_t i = 0; i < in->axis_count; i++) {
@@ -51,6 +66,9 @@ static void add_axes(const struct investigation *in, struct list *list)
     }
     list_add_format(list, "invariance: condition 1 %s",
                     in->invariance_condition != NULL ? in->invariance_condition : "not told");
+    if (facts->axes == INVESTIGATION_AXES_CACHED && facts->reading == INVESTIGATION_READ_RESTORE)
+        list_add(list,
+                 "invariance: the row on a cached prefix reads what was restored, so here it speaks of condition 2");
 }
 
 static void add_capture(const struct investigation *in, struct list *list)
@@ -71,11 +89,13 @@ static void add_diff(const struct investigation_facts *facts, struct list *list)
     if (!in->diff.known)
         return;
     if (facts->diff & (INVESTIGATION_DIFF_DIFFERENT | INVESTIGATION_DIFF_EQUAL)) {
+        const char *sure = in->diff.confidence != NULL ? in->diff.confidence : "confidence not told";
         char *name = investigation_facts_operator(facts);
-        list_add_format(list, "diff: %s, %s: %s; %" PRIu64 " of %" PRIu64 " rows with equal inputs differ there",
-                        in->diff.kind, in->diff.confidence != NULL ? in->diff.confidence : "confidence not told",
-                        facts->diff == INVESTIGATION_DIFF_EQUAL ? "every comparable row is bit-identical" : name,
-                        in->diff.unequal, in->diff.tested);
+        if (facts->diff == INVESTIGATION_DIFF_EQUAL)
+            list_add_format(list, "diff: %s, %s: every comparable row is bit-identical", in->diff.kind, sure);
+        else
+            list_add_format(list, "diff: %s, %s: %s; %" PRIu64 " of %" PRIu64 " rows with equal inputs differ there",
+                            in->diff.kind, sure, name, in->diff.unequal, in->diff.tested);
         free(name);
         if (in->diff.has_position)
             list_add_format(list, "diff: first at position %" PRId64, in->diff.position);
@@ -89,12 +109,14 @@ static void add_diff(const struct investigation_facts *facts, struct list *list)
 void investigation_evidence(const struct investigation_facts *facts, struct list *list)
 {
     const struct investigation *in = facts->in;
+    bool expects = facts->own == INVESTIGATION_READ_OPERATOR || facts->dump == INVESTIGATION_READ_OPERATOR;
+    add_amount(in, list);
     add_kl(facts, &in->own, "your own flags", list);
     add_kl(facts, &in->dump, "flags of a dump", list);
-    if (in->own.known && (facts->own & INVESTIGATION_READ_DIRTY) && !in->own.deterministic)
+    if (expects && !facts->basis->deterministic)
         list_add(list, "deterministic inference is off: condition 1 cannot be expected to hold");
     add_all(list, "changed for a dump: ", in->settings);
-    add_axes(in, list);
+    add_axes(facts, list);
     add_capture(in, list);
     add_diff(facts, list);
 }
@@ -179,7 +201,9 @@ static void add_dump_gaps(const struct investigation *in, struct list *list)
     if (in->capture.known && in->own.known && in->capture.requests < in->own.prompt_count)
         list_add_format(list, "%zu of %" PRIu64 " prompts were dumped: the others are known by their logprobs alone",
                         in->capture.requests, in->own.prompt_count);
-    if (in->capture.known && !in->capture.alone)
+    if (in->capture.known && in->capture.alone)
+        list_add(list, "several requests in one batch, layer by layer: the capture took one at a time");
+    else if (in->capture.known)
         list_add(list,
                  "one request at a time, layer by layer: the capture was one batch, in which one-row faults vanish");
     add_all(list, "not seen by the dump: ", in->diff.blind);

@@ -1,6 +1,7 @@
 #include "analysis/investigation_private.h"
 
 #include "analysis/diff.h"
+#include "analysis/invariance.h"
 #include "analysis/report.h"
 #include "base/buffer.h"
 #include "base/memory.h"
@@ -69,6 +70,21 @@ static void compare_measurements(struct investigation_facts *facts)
     }
 }
 
+static enum investigation_axes axes_of(const struct investigation *in)
+{
+    enum investigation_axes found = INVESTIGATION_AXES_UNKNOWN;
+    for (size_t i = 0; in->invariance_known && i < in->axis_count; i++) {
+        const struct investigation_axis *axis = &in->axes[i];
+        enum investigation_axes one = axis->cached           ? INVESTIGATION_AXES_CACHED
+                                      : axis->first_size > 0 ? INVESTIGATION_AXES_CHANGED
+                                      : strcmp(axis->state, invariance_state_word(INVARIANCE_UNCHANGED)) == 0
+                                          ? INVESTIGATION_AXES_UNCHANGED
+                                          : INVESTIGATION_AXES_UNKNOWN;
+        found = one > found ? one : found;
+    }
+    return found;
+}
+
 void investigation_facts(const struct investigation *investigation, struct investigation_facts *ret_facts)
 {
     struct investigation_facts facts = {
@@ -76,6 +92,7 @@ void investigation_facts(const struct investigation *investigation, struct inves
         .own = reading_of(&investigation->own),
         .dump = reading_of(&investigation->dump),
         .diff = diff_of(investigation),
+        .axes = axes_of(investigation),
         .dump_needed = investigation->steps[INVESTIGATION_KL_DUMP].state != INVESTIGATION_NOT_NEEDED,
         .failed = INVESTIGATION_STEPS,
         .not_reached = INVESTIGATION_STEPS,

@@ -25,12 +25,20 @@ enum {
     INVESTIGATION_DIFF_DIFFERENT = 16 | 32 | 64,
 };
 
+enum investigation_axes {
+    INVESTIGATION_AXES_UNKNOWN,
+    INVESTIGATION_AXES_UNCHANGED, /* all that were measured */
+    INVESTIGATION_AXES_CACHED,    /* changed by one row on a cached prefix alone */
+    INVESTIGATION_AXES_CHANGED,
+};
+
 struct investigation_facts {
     const struct investigation *in;
     unsigned own, dump, reading, diff;    /* bits from above; reading: of `basis` */
     const struct investigation_kl *basis; /* the reading that the end goes on with; NULL: none */
-    bool dump_needed;                     /* false: the user's own flags are those of a dump, or nothing is dirty */
-    bool other_prompts;                   /* the two were not taken over the same */
+    enum investigation_axes axes;
+    bool dump_needed;   /* false: the user's own flags are those of a dump, or nothing is dirty */
+    bool other_prompts; /* the two were not taken over the same */
     bool not_compared[KL_PATHS], some_not_compared; /* dirty under own flags, not measured under those of a dump */
     enum investigation_step_id failed, not_reached; /* the first such step; INVESTIGATION_STEPS: none */
 };

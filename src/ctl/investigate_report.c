@@ -24,7 +24,7 @@ static enum output_style style_of(const struct investigation_end *end)
 
 static void print_answer(const struct investigation *in, const struct investigation_end *end, struct output *out)
 {
-    output_pair(out, LABEL_WIDTH, end->name, style_of(end), "%s", end->text);
+    output_pair(out, LABEL_WIDTH, "answer", style_of(end), "%s: %s", end->name, end->text);
     output_text(out, "\n");
     if (in->command != NULL)
         output_pair(out, LABEL_WIDTH, "server", OUTPUT_PLAIN, "%s", in->command);

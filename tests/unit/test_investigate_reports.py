@@ -46,7 +46,7 @@ class Reports(unittest.TestCase):
                 for line in (answer["text"], *answer["evidence"], *answer["not_measured"], *answer["next"]):
                     self.assertIn(line, page)
                     self.assertIn(line, text)
-                self.assertTrue(text.startswith(f"{ENDS[name]} "))  # the answer first
+                self.assertTrue(text.startswith(f"answer {ENDS[name]}: "))  # the answer first
 
     def test_pages_are_well_formed_and_stand_alone(self):
         for name in self.names:

@@ -199,7 +199,7 @@ static void test_operator(void **state)
     assert_non_null(strstr(end.text, "in " MODULE ", first at position 37: its inputs are"));
     assert_non_null(strstr(end.text, "One order of summing"));
     assert_true(says(end.evidence, "13 of 14 rows with equal inputs differ"));
-    assert_true(says(end.evidence, "your own flags: match 35 of 96 tokens beyond stray, mean k3 0.0002 (nonzero)"));
+    assert_true(says(end.evidence, "alike: match 35 of 96 tokens beyond stray, mean k3 0.0002 (nonzero)"));
     assert_true(says(end.evidence, "kl: match: every token from index 1"));
     assert_true(says(end.evidence, "48 tokens, of which 13 have the same"));
     assert_true(!says(end.next, "what it needs: One order") && says(end.next, "deterministic inference"));
@@ -265,6 +265,38 @@ static void test_condition_2(void **state)
     struct investigation in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
     in.diff.prefills = true;
     expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, MODULE);
+}
+
+static void set_axis(struct investigation *in, const char *state, uint64_t size, bool cached)
+{
+    in->invariance_known = true;
+    in->axes = memory_new(sizeof in->axes[0]);
+    in->axis_count = 1;
+    in->axes[0] = (struct investigation_axis){
+        .word = memory_copy("extend"), .state = memory_copy(state), .first_size = size, .cached = cached};
+}
+
+static void test_what_invariance_adds(void **state)
+{
+    (void)state;
+    struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
+    set_axis(&in, "unchanged", 0, false);
+    expect(in, "attention-or-cache", CONDITION_1, true, STATUS_NO, "speaks for the context");
+    in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
+    set_axis(&in, "changed", 2, false);
+    expect(in, "attention-or-cache", CONDITION_1, true, STATUS_NO, "speaks for the kernel");
+    in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
+    set_axis(&in, "not measured", 0, false);
+    expect(in, "attention-or-cache", CONDITION_1, true, STATUS_NO, "tell the two apart.");
+    /* a row on a restored prefix is no row of another size */
+    struct investigation_end end;
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none");
+    set_axis(&in, "changed", 1, true);
+    investigation_conclude(&in, &end);
+    assert_true(says(end.evidence, "speaks of condition 2"));
+    assert_false(says(end.evidence, "deterministic inference"));
+    investigation_end_fini(&end);
+    investigation_fini(&in);
 }
 
 static void test_no_verdict(void **state)
@@ -440,9 +472,10 @@ int main(void)
         cmocka_unit_test(test_needs_a_graph),   cmocka_unit_test(test_other_prompts),
         cmocka_unit_test(test_own_flags_alone), cmocka_unit_test(test_other_reading),
         cmocka_unit_test(test_operator),        cmocka_unit_test(test_condition_1_elsewhere),
-        cmocka_unit_test(test_condition_2),     cmocka_unit_test(test_no_verdict),
-        cmocka_unit_test(test_not_measured),    cmocka_unit_test(test_all_states),
-        cmocka_unit_test(test_empty_results),   cmocka_unit_test(test_words),
+        cmocka_unit_test(test_condition_2),     cmocka_unit_test(test_what_invariance_adds),
+        cmocka_unit_test(test_no_verdict),      cmocka_unit_test(test_not_measured),
+        cmocka_unit_test(test_all_states),      cmocka_unit_test(test_empty_results),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
