@@ -271,6 +271,19 @@ static void add_against(const struct investigation_facts *facts, struct buffer *
         buffer_text(text, "its result does not say why");
 }
 
+/* Why a restore that is broken has no layer. */
+static void add_no_layer(const struct investigation_facts *facts, struct buffer *text)
+{
+    if ((facts->diff & (UNPROVEN | UNUSABLE)) != 0)
+        add_against(facts, text);
+    else if (is_incomplete(facts))
+        add_incomplete(facts, text);
+    else if (no_dump(facts))
+        add_failed_dump(facts, text);
+    else
+        buffer_text(text, "no prefill on a restored prefix was dumped");
+}
+
 static void add_operator(const struct investigation_facts *facts, struct buffer *text)
 {
     char *name = investigation_facts_operator(facts);
@@ -348,6 +361,7 @@ static const struct {
     {"{failed dump}", add_failed_dump},
     {"{incomplete}", add_incomplete},
     {"{against}", add_against},
+    {"{no layer}", add_no_layer},
     {"{operator}", add_operator},
     {"{place}", add_place},
     {"{history}", add_history},

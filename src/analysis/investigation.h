@@ -84,6 +84,7 @@ struct investigation {
     size_t axis_count;
     struct {
         bool known, complete, shifted, alone; /* alone: one request at a time */
+        bool restore;                         /* a restored prefix against a whole prefill, nothing decoded is dumped */
         size_t requests, tokens, bit_equal;
         double largest;
         char **reasons; /* NULL-terminated: what is against it */
@@ -91,7 +92,7 @@ struct investigation {
     struct {
         bool known, proven;
         int status;
-        bool prefills; /* two prefills were compared: a fresh one and one on a cached prefix */
+        bool prefills; /* two prefills were compared: a whole one and one behind a restored prefix */
         /* Of the verdict; NULL where there is none. class_kind: "matrix product"; needs: what that needs to be
          * batch-invariant. */
         char *kind, *module, *class, *class_kind, *needs, *confidence, *reading, *what, *after, *first_unequal;

@@ -75,11 +75,12 @@ static void add_capture(const struct investigation *in, struct list *list)
 {
     if (!in->capture.known)
         return;
+    const char *other = in->capture.restore ? "behind a restored prefix as in a whole prefill" : "decoded as scored";
     list_add_format(list,
-                    "capture: %zu requests %s, %zu tokens, of which %zu have the same logprob bit for bit as scored; "
-                    "largest difference %.2g",
+                    "capture: %zu requests %s, %zu tokens, of which %zu have the same logprob bit for bit %s; largest "
+                    "difference %.2g",
                     in->capture.requests, in->capture.alone ? "one at a time" : "in a batch", in->capture.tokens,
-                    in->capture.bit_equal, in->capture.largest);
+                    in->capture.bit_equal, other, in->capture.largest);
     add_all(list, "capture is not complete: ", in->capture.reasons);
 }
 
@@ -196,8 +197,8 @@ static void add_dump_gaps(const struct investigation *in, struct list *list)
         list_add_format(list,
                         "inside of an all-reduce over %" PRIu64 " ranks: hooks see what goes in and what comes out",
                         in->diff.tp);
-    if (!in->diff.prefills)
-        list_add(list, "a prefill on a restored prefix, layer by layer: the capture has none");
+    list_add(list, in->diff.prefills ? "decode, layer by layer: the capture has prefills alone"
+                                     : "a prefill behind a restored prefix, layer by layer: the capture has none");
     if (in->capture.known && in->own.known && in->capture.requests < in->own.prompt_count)
         list_add_format(list, "%zu of %" PRIu64 " prompts were dumped: the others are known by their logprobs alone",
                         in->capture.requests, in->own.prompt_count);

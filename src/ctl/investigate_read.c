@@ -262,6 +262,7 @@ static void read_capture(struct source *source, struct investigation *in)
     in->capture.complete = truth_of(source, "complete");
     in->capture.reasons = texts_of(source, "reasons");
     in->capture.alone = truth_of(source, "alone");
+    in->capture.restore = truth_or_false(source, "restore", NULL);
     in->capture.shifted = truth_or_false(source, "logprobs.shifted", NULL);
     in->capture.tokens = (size_t)count_of(source, "logprobs.tokens");
     in->capture.bit_equal = (size_t)count_of(source, "logprobs.bit_equal");

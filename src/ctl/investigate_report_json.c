@@ -120,6 +120,7 @@ static void set_capture(struct json *root, const struct investigation *in)
     set_texts(object, "reasons", in->capture.reasons);
     json_set_bool(object, "shifted", in->capture.shifted);
     json_set_bool(object, "alone", in->capture.alone);
+    json_set_bool(object, "restore", in->capture.restore);
     json_set_u64(object, "requests", in->capture.requests);
     json_set_u64(object, "tokens", in->capture.tokens);
     json_set_u64(object, "bit_equal", in->capture.bit_equal);

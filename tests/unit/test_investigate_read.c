@@ -19,29 +19,36 @@
     "\"tokens\":24,\"kept\":2,\"bit_equal\":1,\"stray\":2,\"beyond\":" #beyond ",\"requests\":["              \
     "{\"rid\":\"a\",\"dropped\":null,\"beyond\":" #beyond "},{\"rid\":\"b\",\"dropped\":null,\"beyond\":0},"  \
     "{\"rid\":\"c\",\"dropped\":\"no cached token\",\"beyond\":7}]}"
-#define KL_OF(condition, where)                                                                                                                                                                                                                       \
-    "{\"schema\":\"kldump.kl/1\",\"target\":\"t\",\"clean\":false,\"prompts\":{\"hash\":\"abc\",\"source\":\"s\","                                                                                                                                    \
-    "\"count\":3},\"new_tokens\":12,\"temperature\":0.5,\"past_window\":true,\"server\":{\"version\":\"0.5.23\","                                                                                                                                     \
-    "\"model_path\":\"/m\",\"tp\":2,\"sliding_window\":64,\"radix_cache\":true,\"deterministic\":true,"                                                                                                                                               \
-    "\"mixture_of_experts\":null,\"graphs_off\":true},\"helpers\":{\"match\":" PATH_OF(                                                                                                                                                               \
-        "nonzero", 5,                                                                                                                                                                                                                                 \
-        "null") ",\"match_alone\":" PATH_OF("noise", 1,                                                                                                                                                                                               \
-                                            "null") ",\"prefill_cache_hit\":" PATH_OF("stray", 0,                                                                                                                                                     \
-                                                                                      "null") ",\"decode_cache_"                                                                                                                                      \
-                                                                                              "hit\":" PATH_OF(                                                                                                                                       \
-                                                                                                  "bit-"                                                                                                                                              \
-                                                                                                  "equa"                                                                                                                                              \
-                                                                                                  "l",                                                                                                                                                \
-                                                                                                  0,                                                                                                                                                  \
-                                                                                                  "null") ",\"restore"                                                                                                                                \
-                                                                                                          "\""                                                                                                                                        \
-                                                                                                          ":" PATH_OF("not measured",                                                                                                                 \
-                                                                                                                      0,                                                                                                                              \
-                                                                                                                      "\"the radix cache is off\"") "},\"reading\":{\"signature\":\"one-row\",\"condition\":\"" condition                             \
-                                                                                                                                                    "\",\"where\":\"" where                                                                           \
-                                                                                                                                                    "\","                                                                                             \
-                                                                                                                                                    "\"requests\":\"all\",\"condition_2_open\":true,\"condition_2_in_restore\":false,\"text\":\"T\"," \
-                                                                                                                                                    "\"evidence\":[\"e1\",\"e2\"],\"next\":[\"n1\"]}}\n"
+#define KL_OF(condition, where)                                                                                                                                                                                          \
+    "{\"schema\":\"kldump.kl/1\",\"target\":\"t\",\"clean\":false,\"prompts\":{\"hash\":\"abc\",\"source\":\"s\","                                                                                                       \
+    "\"count\":3},\"new_tokens\":12,\"temperature\":0.5,\"past_window\":true,\"server\":{\"version\":\"0.5.23\","                                                                                                        \
+    "\"model_path\":\"/m\",\"tp\":2,\"sliding_window\":64,\"radix_cache\":true,\"deterministic\":true,"                                                                                                                  \
+    "\"mixture_of_experts\":null,\"graphs_off\":true},\"helpers\":{\"match\":" PATH_OF(                                                                                                                                  \
+        "nonzero", 5,                                                                                                                                                                                                    \
+        "null") ",\"match_alone\":" PATH_OF("noise", 1,                                                                                                                                                                  \
+                                            "null") ",\"prefill_cache_hit\":" PATH_OF("stray", 0,                                                                                                                        \
+                                                                                      "null") ",\"decode_cache_"                                                                                                         \
+                                                                                              "hit\":" PATH_OF(                                                                                                          \
+                                                                                                  "bit-"                                                                                                                 \
+                                                                                                  "equa"                                                                                                                 \
+                                                                                                  "l",                                                                                                                   \
+                                                                                                  0,                                                                                                                     \
+                                                                                                  "null") ",\"restore"                                                                                                   \
+                                                                                                          "\""                                                                                                           \
+                                                                                                          ":" PATH_OF(                                                                                                   \
+                                                                                                              "not "                                                                                                     \
+                                                                                                              "measur"                                                                                                   \
+                                                                                                              "ed",                                                                                                      \
+                                                                                                              0,                                                                                                         \
+                                                                                                              "\"the "                                                                                                   \
+                                                                                                              "radix "                                                                                                   \
+                                                                                                              "cache "                                                                                                   \
+                                                                                                              "is "                                                                                                      \
+                                                                                                              "off\"") "},\"reading\":{\"signature\":\"one-row\",\"condition\":\"" condition                             \
+                                                                                                                       "\",\"where\":\"" where                                                                           \
+                                                                                                                       "\","                                                                                             \
+                                                                                                                       "\"requests\":\"all\",\"condition_2_open\":true,\"condition_2_in_restore\":false,\"text\":\"T\"," \
+                                                                                                                       "\"evidence\":[\"e1\",\"e2\"],\"next\":[\"n1\"]}}\n"
 
 static const struct {
     const char *file, *text;
@@ -57,9 +64,10 @@ static const struct {
      "\"extend\":{\"state\":\"changed\",\"why_not\":null,\"changed_at\":{\"size\":1,\"cached\":true},"
      "\"unchanged_at\":null,\"cases\":[{}]},\"decode\":{\"state\":\"not measured\",\"why_not\":\"asked for others\","
      "\"changed_at\":null,\"unchanged_at\":null,\"cases\":[]}},\"reading\":{\"condition_1\":\"broken\"}}"},
-    {"capture.json", "{\"schema\":\"kldump.capture/1\",\"complete\":false,\"reasons\":[\"foreign request\"],"
-                     "\"alone\":true,\"logprobs\":{\"tokens\":24,\"bit_equal\":3,\"largest_difference\":0.25},"
-                     "\"requests\":[{},{}]}"},
+    {"capture.json",
+     "{\"schema\":\"kldump.capture/1\",\"complete\":false,\"reasons\":[\"foreign request\"],"
+     "\"alone\":true,\"restore\":true,\"logprobs\":{\"tokens\":24,\"bit_equal\":3,\"largest_difference\":0.25},"
+     "\"requests\":[{},{}]}"},
     {"diff.json",
      "{\"schema\":\"kldump.diff/"
      "1\",\"status\":1,\"pairing\":\"phases\",\"alignment\":{\"proven\":true,\"certificate\":["
@@ -181,7 +189,8 @@ static void test_all(void **state)
         assert_string_equal(in.axes[0].module, "mlp");
         assert_true(in.axes[1].cached && in.axes[1].module == NULL);
         assert_string_equal(in.axes[2].why_not, "asked for others");
-        assert_true(in.capture.known && !in.capture.complete && in.capture.alone && !in.capture.shifted);
+        assert_true(in.capture.known && !in.capture.complete && in.capture.alone && in.capture.restore &&
+                    !in.capture.shifted);
         assert_true(in.capture.requests == 2 && in.capture.tokens == 24 && in.capture.bit_equal == 3);
         assert_string_equal(in.capture.reasons[0], "foreign request");
         check_diff(&in);

@@ -265,6 +265,20 @@ static void test_condition_2(void **state)
     struct investigation in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
     in.diff.prefills = true;
     expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, MODULE);
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none");
+    in.diff.prefills = in.capture.restore = true;
+    expect(in, "restore-not-dumped", CONDITION_2, false, STATUS_NO, "no tensor that was dumped behind");
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op");
+    in.diff.prefills = true;
+    in.diff.status = STATUS_UNPROVEN;
+    in.diff.proven = false;
+    list_vector_free(in.diff.against);
+    in.diff.against = investigation_world_texts("M2: no reference sequence");
+    expect(in, "restore", CONDITION_2, false, STATUS_NO, "named: M2: no reference sequence.");
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, NULL);
+    fail_step(&in, INVESTIGATION_CAPTURE, 88, "too little free space");
+    stop_at(&in, INVESTIGATION_CHECK);
+    expect(in, "restore", CONDITION_2, false, STATUS_NO, "failed: too little free space.");
 }
 
 static void set_axis(struct investigation *in, const char *state, uint64_t size, bool cached)
