@@ -209,6 +209,8 @@ static void print_reading(const struct kl_report *report, struct output *out)
     output_pair(out, LABEL_WIDTH, "reading", clean ? OUTPUT_GREEN : OUTPUT_RED, "%s", reading->text);
     print_list("evidence", reading->evidence, out);
     print_list("next", reading->next, out);
+    if (reading->condition == KL_CONDITION_2 && !report->explanation.asked)
+        pair(out, "", "kldumpctl kl --explain worst: what the wrong output is the right answer to");
 }
 
 /* ---- by position ---- */

@@ -114,6 +114,7 @@ def test_nothing_to_explain(faults, wish, said):
     assert done.returncode == plain.returncode and f"nothing to explain: " in done.stdout and said in done.stdout
     assert list(found) == ["nothing"] and said in found["nothing"]
     assert "nothing to explain" not in plain.stdout
+    assert ("kl --explain worst" in plain.stdout) == (faults == "stale-page=4") and "kl --explain worst" not in done.stdout
 
 
 def test_without_a_cache():

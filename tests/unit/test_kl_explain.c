@@ -292,6 +292,10 @@ static void test_the_answer(void **unused)
     assert_true(explanation.answer == SIZE_MAX && explanation.nearest == SIZE_MAX);
     assert_non_null(strstr(explanation.text, "none is nearer"));
     kl_explanation_fini(&explanation);
+    const struct kl_explain_row clean_but_stray = row_of(&about, "unaltered", 1e-7);
+    conclude(&explanation, (struct kl_explain_row[]){clean_but_stray, equal}, 2);
+    assert_true(explanation.answer == SIZE_MAX && !explanation.rows[1].reproduces);
+    kl_explanation_fini(&explanation);
     conclude(&explanation, (struct kl_explain_row[]){clean, equal}, 2);
     assert_true(explanation.answer == SIZE_MAX && explanation.nearest == SIZE_MAX);
     assert_non_null(strstr(explanation.text, "The context as it is gives these logprobs now"));
