@@ -271,6 +271,15 @@ static void add_against(const struct investigation_facts *facts, struct buffer *
         buffer_text(text, "its result does not say why");
 }
 
+static void add_no_dump(const struct investigation_facts *facts, struct buffer *text)
+{
+    const char *why = facts->in->steps[INVESTIGATION_CAPTURE].why;
+    if (facts->diff != NO_DIFF)
+        buffer_text(text, "what was dumped has no restored prefix");
+    else
+        buffer_format(text, "nothing was dumped%s%s", why != NULL ? ", as " : "", why != NULL ? why : "");
+}
+
 /* Why a restore that is broken has no layer. */
 static void add_no_layer(const struct investigation_facts *facts, struct buffer *text)
 {
@@ -281,7 +290,7 @@ static void add_no_layer(const struct investigation_facts *facts, struct buffer 
     else if (no_dump(facts))
         add_failed_dump(facts, text);
     else
-        buffer_text(text, "no prefill on a restored prefix was dumped");
+        add_no_dump(facts, text);
 }
 
 static void add_operator(const struct investigation_facts *facts, struct buffer *text)
@@ -362,6 +371,7 @@ static const struct {
     {"{incomplete}", add_incomplete},
     {"{against}", add_against},
     {"{no layer}", add_no_layer},
+    {"{no dump}", add_no_dump},
     {"{operator}", add_operator},
     {"{place}", add_place},
     {"{history}", add_history},

@@ -238,7 +238,8 @@ static void test_condition_1_elsewhere(void **state)
            "no tensor that was dumped differs");
     struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, NULL);
     in.steps[INVESTIGATION_CAPTURE].state = in.steps[INVESTIGATION_DIFF].state = INVESTIGATION_NOT_NEEDED;
-    expect(in, "condition-1", CONDITION_1, false, STATUS_NO, "nothing was dumped");
+    in.steps[INVESTIGATION_CAPTURE].why = memory_copy("only a second turn differs");
+    expect(in, "condition-1", CONDITION_1, false, STATUS_NO, "nothing was dumped, as only a second turn differs.");
 }
 
 static void test_condition_2(void **state)
