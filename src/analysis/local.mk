@@ -58,7 +58,8 @@ libanalysis_a_SOURCES += \
     src/analysis/kl.c src/analysis/kl.h src/analysis/kl_paths.def \
     src/analysis/kl_explain.c src/analysis/kl_explain.h \
     src/analysis/kl_reading.c src/analysis/kl_reading_evidence.c \
-    src/analysis/kl_reading_facts.c src/analysis/kl_reading_private.h
+    src/analysis/kl_reading_facts.c src/analysis/kl_reading_private.h \
+    src/analysis/kl_vary.c src/analysis/kl_vary.h
 # What `kldumpctl state-diff` compares.
 libanalysis_a_SOURCES += src/analysis/state_diff.c src/analysis/state_diff.h
 # What `kldumpctl ab` compares.

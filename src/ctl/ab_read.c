@@ -46,27 +46,6 @@ static enum error_code find_capture(const char *run, const char *exp, char **ret
     return code;
 }
 
-static enum error_code read_json(const char *file, struct json **ret_json, enum ab_read_kind *ret_kind,
-                                 struct error *err)
-{
-    struct json *json = NULL;
-    const char *schema = "";
-    enum error_code code = result_file_read(file, "kldump.", &json, err);
-    if (code != ERROR_NONE)
-        return code;
-    json_optional_string(json, "schema", "", &schema, NULL);
-    for (int kind = 0; kind < AB_READ_KINDS; kind++)
-        if (strcmp(schema, kinds[kind].schema) == 0) {
-            *ret_kind = (enum ab_read_kind)kind;
-            *ret_json = json;
-            return ERROR_NONE;
-        }
-    code = error_set(err, ERROR_USAGE, "'%s' has the schema '%.60s'; expected %s or %s", file, schema,
-                     kinds[AB_READ_KL].schema, kinds[AB_READ_CAPTURE].schema);
-    json_free(json);
-    return code;
-}
-
 /* ---- requests ---- */
 
 static enum error_code read_numbers(const struct json *object, const char *key, size_t from, size_t count,
@@ -234,6 +213,31 @@ static enum error_code read_capture(struct ab_read *read, struct error *err)
     return code;
 }
 
+static enum error_code find_kind(const struct ab_read *read, enum ab_read_kind *ret_kind, struct error *err)
+{
+    const char *schema = "";
+    json_optional_string(read->json, "schema", "", &schema, NULL);
+    for (int kind = 0; kind < AB_READ_KINDS; kind++)
+        if (strcmp(schema, kinds[kind].schema) == 0) {
+            *ret_kind = (enum ab_read_kind)kind;
+            return ERROR_NONE;
+        }
+    return error_set(err, ERROR_USAGE, "'%s' has the schema '%.60s'; expected %s or %s", read->file, schema,
+                     kinds[AB_READ_KL].schema, kinds[AB_READ_CAPTURE].schema);
+}
+
+/* Fills what borrows from the JSON. */
+static enum error_code read_result(struct ab_read *read, struct error *err)
+{
+    const struct json *settings = json_find(read->json, "server.settings");
+    enum error_code code = find_kind(read, &read->kind, err);
+    if (code != ERROR_NONE)
+        return code;
+    read->settings = json_type(settings) == JSON_OBJECT ? settings : NULL;
+    code = read->kind == AB_READ_KL ? read_kl(read, err) : read_capture(read, err);
+    return code != ERROR_NONE ? error_prefix(err, "'%s'", read->file) : code;
+}
+
 enum error_code ab_read_open(const char *name, const char *exp, struct ab_read *ret_read, struct error *err)
 {
     struct ab_read read = {.name = name};
@@ -243,14 +247,20 @@ enum error_code ab_read_open(const char *name, const char *exp, struct ab_read *
     else
         code = find_capture(name, exp, &read.file, err);
     if (code == ERROR_NONE)
-        code = read_json(read.file, &read.json, &read.kind, err);
-    if (code == ERROR_NONE) {
-        const struct json *settings = json_find(read.json, "server.settings");
-        read.settings = json_type(settings) == JSON_OBJECT ? settings : NULL;
-        code = read.kind == AB_READ_KL ? read_kl(&read, err) : read_capture(&read, err);
-        if (code != ERROR_NONE)
-            error_prefix(err, "'%s'", read.file);
-    }
+        code = result_file_read(read.file, "kldump.", &read.json, err);
+    if (code == ERROR_NONE)
+        code = read_result(&read, err);
+    if (code == ERROR_NONE)
+        *ret_read = read;
+    else
+        ab_read_fini(&read);
+    return code;
+}
+
+enum error_code ab_read_take(const char *name, struct json *json, struct ab_read *ret_read, struct error *err)
+{
+    struct ab_read read = {.name = name, .file = memory_copy(name), .json = json};
+    enum error_code code = read_result(&read, err);
     if (code == ERROR_NONE)
         *ret_read = read;
     else

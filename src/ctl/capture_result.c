@@ -1,7 +1,7 @@
 #include "ctl/capture_result.h"
 
 #include "base/memory.h"
-#include "sys/file.h"
+#include "ctl/result_file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -159,13 +159,8 @@ struct json *capture_result_json(const struct capture_result *result)
 enum error_code capture_result_write(const struct json *object, const struct capture_result *result, char **ret_path,
                                      struct error *err)
 {
-    struct buffer text;
     char *path = memory_format("%s/%s.capture.json", result->directory, result->name);
-    buffer_init(&text);
-    json_print(object, &text);
-    buffer_text(&text, "\n");
-    enum error_code code = file_replace(path, text.data, text.length, 0600, FILE_NO_SYNC, err);
-    buffer_fini(&text);
+    enum error_code code = result_file_write(path, object, 0600, err);
     if (code == ERROR_NONE)
         *ret_path = path;
     else

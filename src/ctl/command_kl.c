@@ -3,10 +3,14 @@
 #include "base/memory.h"
 #include "base/number.h"
 #include "ctl/command.h"
+#include "ctl/interrupt.h"
 #include "ctl/kl_take.h"
+#include "ctl/kl_vary.h"
+#include "ctl/kl_vary_report.h"
+#include "ctl/options.h"
 #include "ctl/progress.h"
+#include "ctl/result_file.h"
 #include "sglang/kl_helper.h"
-#include "sys/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +23,9 @@ struct request {
     const char *new_tokens, *least, *comma, *paths, *explain, *out;
     struct kl_explain_take_wish wish;
     struct kl_take_plan plan;
+    struct list vary;
+    const char *of_run[SETTINGS_COUNT]; /* options of the runs of --vary */
+    char **command;                     /* CMD; NULL: none */
 };
 
 static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
@@ -80,8 +87,30 @@ static enum error_code take_wish(struct request *request, struct error *err)
     return code;
 }
 
+/* What goes with --vary, and what does not. */
+static enum error_code check_vary(const struct request *request, const struct command_operands *operands,
+                                  struct error *err)
+{
+    if (request->vary.count == 0) {
+        for (int id = 0; id < SETTINGS_COUNT; id++)
+            if (request->of_run[id] != NULL)
+                return error_set(err, ERROR_USAGE, "--%s is of the runs that --vary starts",
+                                 settings_flag((enum settings_id)id));
+        return operands->rest == NULL ? ERROR_NONE : error_set(err, ERROR_USAGE, "CMD after -- is for --vary");
+    }
+    if (operands->count > 0)
+        return error_set(err, ERROR_USAGE, "--vary starts the server itself: leave '%.60s' out, and give CMD after --",
+                         operands->item[0]);
+    if (operands->rest == NULL || operands->rest[0] == NULL)
+        return error_set(err, ERROR_USAGE, "--vary needs the server's command: kl --vary page-size=1,16 -- CMD...");
+    if (request->all)
+        return error_set(err, ERROR_USAGE, "--all is of one measurement; each one's result is kept, see kldumpctl ab");
+    return ERROR_NONE;
+}
+
 /* False after the usage error. */
-static bool take_options(const struct command *command, struct request *request)
+static bool take_options(const struct command *command, struct request *request,
+                         const struct command_operands *operands)
 {
     struct error err = ERROR_INIT;
     request->plan.new_tokens = KL_HELPER_NEW_TOKENS;
@@ -98,37 +127,35 @@ static bool take_options(const struct command *command, struct request *request)
         take_paths(request, &err);
     if (err.code == ERROR_NONE)
         take_wish(request, &err);
+    if (err.code == ERROR_NONE)
+        check_vary(request, operands, &err);
     if (err.code != ERROR_NONE)
         command_usage_error(command, "%s", err.message);
     return err.code == ERROR_NONE;
 }
 
-/* ---- the command ---- */
+/* ---- one measurement ---- */
 
-static int print(const struct command *command, const struct request *request, const struct kl_report *report,
-                 struct output *out)
+static bool wants_json(const struct request *request)
+{
+    return request->as_json || request->out != NULL;
+}
+
+/* Writes and prints the JSON where it is wanted; takes it over. */
+static int finish(const struct command *command, const struct request *request, struct json *json, int status,
+                  struct output *out)
 {
     struct error err = ERROR_INIT;
-    struct json *json = request->as_json || request->out != NULL ? kl_report_json(report) : NULL;
     enum error_code code = ERROR_NONE;
-    if (request->out != NULL) {
-        struct buffer text;
-        buffer_init(&text);
-        json_print(json, &text);
-        buffer_text(&text, "\n");
-        code = file_replace(request->out, text.data, text.length, FILE_MODE, FILE_NO_SYNC, &err);
-        buffer_fini(&text);
-    }
+    if (request->out != NULL)
+        code = result_file_write(request->out, json, FILE_MODE, &err);
     if (request->as_json)
         output_json(out, json);
-    else
-        kl_report_text(report, request->all, out);
     json_free(json);
-    if (code != ERROR_NONE) {
-        error_prefix(&err, "--out");
-        return command_fail(command, &err);
-    }
-    return kl_report_is_fine(report) ? STATUS_DONE : STATUS_NO;
+    if (code == ERROR_NONE)
+        return status;
+    error_prefix(&err, "--out");
+    return command_fail(command, &err);
 }
 
 static int measure(const struct command *command, struct request *request, struct endpoint *endpoint,
@@ -143,18 +170,94 @@ static int measure(const struct command *command, struct request *request, struc
     progress_end(&progress);
     if (code != ERROR_NONE)
         return command_fail(command, &err);
-    int status = print(command, request, &take.report, out);
+    if (!request->as_json)
+        kl_report_text(&take.report, request->all, out);
+    int status = finish(command, request, wants_json(request) ? kl_report_json(&take.report) : NULL,
+                        kl_report_is_fine(&take.report) ? STATUS_DONE : STATUS_NO, out);
     kl_take_fini(&take);
     return status;
 }
+
+static int measure_at(const struct command *command, struct request *request, const char *target, struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct endpoint endpoint;
+    if (endpoint_open(target, &endpoint, &err) != ERROR_NONE)
+        return command_fail(command, &err);
+    int status = measure(command, request, &endpoint, out);
+    endpoint_fini(&endpoint);
+    return status;
+}
+
+/* ---- --vary ---- */
+
+/* The settings of its runs, checked as `run` does. */
+static enum error_code read_settings(const struct request *request, struct settings *ret_settings, struct error *err)
+{
+    struct list words = {0};
+    int rest = 0;
+    options_words(request->of_run, &words);
+    list_add(&words, "--");
+    list_add_all(&words, request->command);
+    enum error_code code = options_read((int)words.count, words.items, NULL, ret_settings, &rest, err);
+    list_fini(&words);
+    if (code == ERROR_NONE && request->of_run[SETTINGS_KIND] != NULL && ret_settings->kind != SETTINGS_KIND_PLAIN) {
+        settings_fini(ret_settings);
+        code = error_set(err, ERROR_USAGE, "--kind: the runs of --vary are of the kind plain, as nothing is dumped");
+    }
+    return code;
+}
+
+static int vary_all(const struct command *command, const struct request *request, struct kl_vary_all *all,
+                    struct output *out)
+{
+    struct error err = ERROR_INIT;
+    int status = STATUS_DONE;
+    interrupt_watch("\nkldumpctl kl: ended at once; the guard ends the server\n");
+    enum error_code code = kl_vary_measure(all, &status, &err);
+    interrupt_unwatch();
+    if (code != ERROR_NONE) {
+        command_fail(command, &err);
+        return status;
+    }
+    if (!request->as_json)
+        kl_vary_report_text(all, out);
+    return finish(command, request, kl_vary_report_json(all), kl_vary_report_status(all), out);
+}
+
+static int vary(const struct command *command, const struct request *request, struct output *out)
+{
+    struct error err = ERROR_INIT;
+    struct settings settings;
+    struct kl_vary_all all = {0};
+    struct list options = {0};
+    const char *of_run[SETTINGS_COUNT];
+    if (read_settings(request, &settings, &err) != ERROR_NONE)
+        return command_usage_error(command, "%s", err.message);
+    memcpy(of_run, request->of_run, sizeof of_run);
+    of_run[SETTINGS_NAME] = of_run[SETTINGS_KIND] = of_run[SETTINGS_DIRECTORY] = NULL;
+    options_words(of_run, &options);
+    const struct kl_vary_plan plan = {.take = request->plan,
+                                      .wanted = &request->vary,
+                                      .settings = &settings,
+                                      .options = &options,
+                                      .command = request->command,
+                                      .show = isatty(STDERR_FILENO)};
+    enum error_code code = kl_vary_prepare(&plan, &all, &err);
+    int status = code == ERROR_NONE ? vary_all(command, request, &all, out) : command_fail(command, &err);
+    kl_vary_all_fini(&all);
+    list_fini(&options);
+    settings_fini(&settings);
+    return status;
+}
+
+/* ---- the command ---- */
 
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
     struct request request = {0};
     struct command_operands operands;
-    struct endpoint endpoint;
-    struct error err = ERROR_INIT;
-    const struct command_option options[] = {
+    const struct command_option own[] = {
         {.name = "prompts", .value = &request.plan.prompts_file},
         {.name = "synthetic", .value = &request.plan.synthetic},
         {.name = "new", .value = &request.new_tokens},
@@ -163,23 +266,30 @@ static int run(const struct command *command, struct output *out, int argc, char
         {.name = "thresholds", .value = &request.plan.thresholds},
         {.name = "comma", .value = &request.comma},
         {.name = "explain", .value = &request.explain},
+        {.name = "vary", .list = &request.vary},
         {.name = "out", .value = &request.out},
         {.name = "json", .flag = &request.as_json},
         {.name = "all", .flag = &request.all},
-        {0},
     };
-    if (!command_parse(command, options, argc, argv, 1, &operands) || !take_options(command, &request))
-        return STATUS_USAGE;
-    if (endpoint_open(operands.count > 0 ? operands.item[0] : NULL, &endpoint, &err) != ERROR_NONE)
-        return command_fail(command, &err);
-    int status = measure(command, &request, &endpoint, out);
-    endpoint_fini(&endpoint);
+    enum { OWN = sizeof own / sizeof own[0] };
+    struct command_option options[OWN + SETTINGS_COUNT + 1] = {0};
+    memcpy(options, own, sizeof own);
+    options_rows(request.of_run, options + OWN);
+    int status = STATUS_USAGE;
+    if (command_parse(command, options, argc, argv, 1, &operands) && take_options(command, &request, &operands)) {
+        request.command = operands.rest;
+        status = request.vary.count > 0
+                     ? vary(command, &request, out)
+                     : measure_at(command, &request, operands.count > 0 ? operands.item[0] : NULL, out);
+    }
+    list_fini(&request.vary);
     return status;
 }
 
 const struct command command_kl = {
     .name = "kl",
-    .usage = "kl [OPTIONS] [RUN|URL]",
+    .usage = "kl [OPTIONS] [RUN|URL]\n"
+             "kl --vary NAME=VALUE,... [OPTIONS] -- CMD...",
     .summary = "measure decode against prefill on five paths, and say which condition is broken",
     .help =
         "Examples:\n"
@@ -189,6 +299,8 @@ const struct command command_kl = {
         "  kldumpctl kl --thresholds thresholds.json && echo good\n"
         "  kldumpctl kl --explain worst\n"
         "  kldumpctl kl --paths match,restore --json | jq .reading\n"
+        "  kldumpctl kl --vary page-size=1,16 --vary disable-overlap-schedule=on -- \\\n"
+        "      python3 -m sglang.launch_server --model-path M --port 30000\n"
         "\n"
         "Two conditions stand behind a zero: every operator is batch-invariant (1), and decode and prefill compute "
         "the\n"
@@ -209,13 +321,16 @@ const struct command command_kl = {
         "  --comma IDS          ids before a second turn (default: those of a comma)\n"
         "  --explain REQ        what the wrong output is the right answer to: REQ is scored again under altered\n"
         "                       contexts; worst, or a path and a number as restore:3\n"
+        "  --vary NAME=VALUE,.. start CMD as given twice, then with each value of its argument NAME (on, off: of a\n"
+        "                       switch), and say whether a setting that should not matter moves the numbers; with\n"
+        "                       the options of a run (kldumpctl help run); results are kept in DIR\n"
         "  --all                every request\n"
         "  --out FILE           write the result as JSON, with every logprob\n"
-        "  --json               print that (schema kldump.kl/1)\n"
+        "  --json               print that (schema kldump.kl/1; of --vary kldump.kl-vary/1, without logprobs)\n"
         "\n"
         "KLDUMP_API_KEY holds the server's key where it wants one.\n"
         "\n"
         "Exit status: 0 every path clean or below its threshold, 1 not, 2 usage, 85 the server failed or changed,\n"
-        "87 no such run.\n",
+        "87 no such run; of --vary also 80 CMD takes no argument, 81 a server did not start, 130 interrupted.\n",
     .run = run,
 };

@@ -47,6 +47,11 @@ static enum error_code get_comma(const struct kl_take_plan *plan, struct endpoin
     return code;
 }
 
+double kl_take_temperature(const struct generate_server *server)
+{
+    return kl_helper_temperature(server->version);
+}
+
 enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
                         struct error *err)
 {
@@ -55,7 +60,7 @@ enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *pl
     *ret_take = (struct kl_take){
         .plan = {.prompts = &ret_take->prompts,
                  .new_tokens = (unsigned)plan->new_tokens,
-                 .temperature = kl_helper_temperature(endpoint->server.version),
+                 .temperature = kl_take_temperature(&endpoint->server),
                  .progress = plan->progress,
                  .context = plan->context},
         .report = {.endpoint = endpoint, .plan = &ret_take->plan, .thresholds_path = plan->thresholds}};

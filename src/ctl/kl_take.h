@@ -37,3 +37,5 @@ struct kl_take {
 enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
                         struct error *err);
 void kl_take_fini(struct kl_take *take); /* also of a zeroed one */
+
+double kl_take_temperature(const struct generate_server *server); /* at which its tokens are drawn; 0: the likeliest */

@@ -65,6 +65,8 @@ libctl_a_SOURCES = \
     src/ctl/kl_report_text.c \
     src/ctl/kl_take.c src/ctl/kl_take.h \
     src/ctl/kl_thresholds.c src/ctl/kl_thresholds.h \
+    src/ctl/kl_vary.c src/ctl/kl_vary.h \
+    src/ctl/kl_vary_report.c src/ctl/kl_vary_report.h \
     src/ctl/metrics.c src/ctl/metrics.h \
     src/ctl/now.c src/ctl/now.h \
     src/ctl/options.c src/ctl/options.h \

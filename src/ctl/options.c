@@ -36,3 +36,22 @@ enum error_code options_read(int argc, char *const *argv, const struct settings_
     settings_texts_fini(&file);
     return code;
 }
+
+size_t options_rows(const char *texts[SETTINGS_COUNT], struct command_option rows[SETTINGS_COUNT])
+{
+    size_t count = 0;
+    for (int id = 0; id < SETTINGS_COUNT; id++)
+        if (settings_flag((enum settings_id)id)[0] != '\0')
+            rows[count++] = (struct command_option){.name = settings_flag((enum settings_id)id), .value = &texts[id]};
+    return count;
+}
+
+void options_words(const char *const texts[SETTINGS_COUNT], struct list *ret_words)
+{
+    for (int id = 0; id < SETTINGS_COUNT; id++) {
+        if (texts[id] == NULL)
+            continue;
+        list_add_format(ret_words, "--%s", settings_flag((enum settings_id)id));
+        list_add(ret_words, texts[id]);
+    }
+}

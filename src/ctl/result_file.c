@@ -43,3 +43,14 @@ enum error_code result_file_read(const char *path, const char *schema, struct js
         json_free(json);
     return code;
 }
+
+enum error_code result_file_write(const char *path, const struct json *json, mode_t mode, struct error *err)
+{
+    struct buffer text;
+    buffer_init(&text);
+    json_print(json, &text);
+    buffer_text(&text, "\n");
+    enum error_code code = file_replace(path, text.data, text.length, mode, FILE_NO_SYNC, err);
+    buffer_fini(&text);
+    return code;
+}

@@ -193,30 +193,6 @@ static enum error_code refuse_foreign_files(const struct guard_plan *plan, struc
                      plan->directory, foreign);
 }
 
-/* errno says why it cannot be made, opened or written. */
-static enum error_code refuse_folder(const char *path, struct error *err)
-{
-    return error_set(err, ERROR_FORBIDDEN, "dump folder %s: %s; give another one with --dir", path, strerror(errno));
-}
-
-/* mkdir -p, with the usual mode. */
-static enum error_code make_folders(const char *path, struct error *err)
-{
-    char *part = memory_copy(path);
-    enum error_code code = ERROR_NONE;
-    for (char *slash = strchr(part + 1, '/'); code == ERROR_NONE; slash = strchr(slash + 1, '/')) {
-        if (slash != NULL)
-            *slash = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            code = refuse_folder(part, err);
-        if (slash == NULL)
-            break;
-        *slash = '/';
-    }
-    free(part);
-    return code;
-}
-
 /* Until the guard's end. */
 static enum error_code take_dump_folder(const struct guard_plan *plan, struct error *err)
 {
@@ -236,20 +212,20 @@ static enum error_code open_dump_folder(struct guard_plan *plan, struct error *e
     enum error_code code = admin_set_allow_folder(&plan->rules, foreseen, err);
     free(foreseen);
     if (code == ERROR_NONE)
-        code = make_folders(given, err);
+        code = dump_folder_make(given, err);
     if (code != ERROR_NONE)
         return code;
     plan->directory = realpath(given, NULL);
     if (plan->directory == NULL)
-        return refuse_folder(given, err);
+        return dump_folder_refuse(given, err);
     code = admin_set_allow_folder(&plan->rules, plan->directory, err); /* a part of the way may be a link since */
     if (code != ERROR_NONE)
         return code;
     plan->directory_fd = open(plan->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (plan->directory_fd < 0)
-        return refuse_folder(plan->directory, err);
+        return dump_folder_refuse(plan->directory, err);
     if (faccessat(plan->directory_fd, ".", W_OK | X_OK, AT_EACCESS) != 0)
-        return refuse_folder(plan->directory, err);
+        return dump_folder_refuse(plan->directory, err);
     code = take_dump_folder(plan, err);
     return code == ERROR_NONE ? refuse_foreign_files(plan, err) : code;
 }

@@ -26,4 +26,5 @@ libsglang_a_SOURCES = \
     src/sglang/respell.c src/sglang/respell.h \
     src/sglang/settings.c src/sglang/settings.h \
     src/sglang/sglang.c src/sglang/sglang.h \
+    src/sglang/vary.c src/sglang/vary.h \
     src/sglang/versions.c src/sglang/versions.h

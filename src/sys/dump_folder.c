@@ -230,3 +230,25 @@ char *dump_folder_foresee(const char *path, char **ret_nearest, int *ret_problem
         free(nearest);
     return whole;
 }
+
+enum error_code dump_folder_refuse(const char *path, struct error *err)
+{
+    return error_set(err, ERROR_FORBIDDEN, "dump folder %s: %s; give another one with --dir", path, strerror(errno));
+}
+
+enum error_code dump_folder_make(const char *path, struct error *err)
+{
+    char *part = memory_copy(path);
+    enum error_code code = ERROR_NONE;
+    for (char *slash = strchr(part + 1, '/'); code == ERROR_NONE; slash = strchr(slash + 1, '/')) {
+        if (slash != NULL)
+            *slash = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            code = dump_folder_refuse(part, err);
+        if (slash == NULL)
+            break;
+        *slash = '/';
+    }
+    free(part);
+    return code;
+}

@@ -234,6 +234,9 @@ void arguments_parse(struct arguments *arguments, int count, char **given)
     arguments->context = (size_t)number("--context-length", 0);
     arguments->chunked_prefill_size =
         number("--chunked-prefill-size", strcmp(arguments->device, "cpu") == 0 ? 4096 : 8192);
+    arguments->page_size = (size_t)number("--page-size", 1);
+    if (arguments->page_size < 1 || arguments->page_size > 1024)
+        fail("argument %s: the stand-in plays 1 to 1024", "--page-size");
     arguments->radix_cache = !arguments_given("--disable-radix-cache", NULL);
     arguments->overlap = !arguments_given("--disable-overlap-schedule", NULL) && arguments->stages == 1;
     resolve_graphs(arguments);

@@ -28,6 +28,7 @@ struct arguments {
     size_t max_running_requests;
     size_t context; /* 0: the model's */
     long chunked_prefill_size;
+    size_t page_size; /* a prefix is restored in whole pages */
     const char *decode_graph; /* resolved: full, breakable, tc_piecewise or disabled */
     const char *prefill_graph;
     bool radix_cache;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "faults.h"
+#include "knobs.h"
 #include "kv.h"
 #include "operators.h"
 #include "text.h"
@@ -161,17 +162,37 @@ static size_t splits(size_t layer, const char *projection)
 
 /* ------------------------------------------------------------------ attention */
 
+/* The fault: what is not ordered falls out one way or the other, and otherwise in another process. */
+static bool loses_race(size_t layer, int64_t position)
+{
+    static unsigned long start;
+    if (!hits(FAULTS_RACE, layer))
+        return false;
+    if (start == 0)
+        start = (unsigned long)(knobs_seconds() * 1e9) | 1;
+    return (start * (2 * (unsigned long)position + 1) >> 20) % 4 == 0;
+}
+
+/* What a decode at this position has forgotten of the beginning of its context. */
+static size_t forgotten(int64_t position)
+{
+    if (faults_on(FAULTS_WINDOW_EVICTION) && position >= faults_number(FAULTS_WINDOW_EVICTION))
+        return EVICTED;
+    if (faults_on(FAULTS_PAGE_GAP) && position >= faults_number(FAULTS_PAGE_GAP))
+        return state.model->page_size;
+    return 0;
+}
+
 /* From which of its positions on a row sees, and how many. */
 static void visible(size_t layer, int64_t position, size_t *ret_begin, size_t *ret_end)
 {
     size_t begin = 0, end = (size_t)position + 1, window = state.model->window;
     if (window > 0 && end > window)
         begin = end - window;
-    if (state.pass->decode && hits(FAULTS_KV_OFF_BY_ONE, layer) && end - begin > 1)
+    if (state.pass->decode && (hits(FAULTS_KV_OFF_BY_ONE, layer) || loses_race(layer, position)) && end - begin > 1)
         end--;
-    if (state.pass->decode && faults_on(FAULTS_WINDOW_EVICTION) && position >= faults_number(FAULTS_WINDOW_EVICTION) &&
-        begin + EVICTED < end)
-        begin += EVICTED;
+    if (state.pass->decode && begin + forgotten(position) < end)
+        begin += forgotten(position);
     *ret_begin = begin;
     *ret_end = end;
 }

@@ -27,6 +27,7 @@ struct model {
     size_t intermediate;
     size_t vocabulary;
     size_t context;
+    size_t page_size; /* of the server, not of the model: of the keys and values that it keeps */
     size_t window;            /* 0: attention sees every position */
     size_t experts;           /* 0: no layer has any */
     size_t experts_per_token; /* at most `experts` */

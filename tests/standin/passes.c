@@ -321,7 +321,7 @@ static void start_prefill(struct request *request)
     bool scored = request->return_logprob && request->logprob_start >= 0;
     size_t limit = scored ? (size_t)request->logprob_start : request->prompt - 1;
     if (arguments->radix_cache && !faults_on(FAULTS_EVICTED_PREFIX))
-        request->cached = request->computed = request_cache_restore(request, limit);
+        request->cached = request->computed = request_cache_restore(request, limit, arguments->page_size);
     if (scored)
         return;
     bool found = faults_on(FAULTS_CACHED_PROBE) &&

@@ -212,7 +212,7 @@ static void spoil_prefix(struct request *request, const struct sequence *right)
     locations_give(&wrong, 1);
 }
 
-size_t request_cache_restore(struct request *request, size_t limit)
+size_t request_cache_restore(struct request *request, size_t limit, size_t page)
 {
     size_t longest = 0;
     const struct sequence *found = NULL;
@@ -225,7 +225,8 @@ size_t request_cache_restore(struct request *request, size_t limit)
             found = &cache[i];
         }
     }
-    if (found == NULL)
+    longest -= longest % page;
+    if (longest == 0)
         return 0;
     memcpy(request->locations, found->locations, longest * sizeof found->locations[0]);
     locations_share(request->locations, longest);

@@ -58,8 +58,9 @@ void request_locate(struct request *request, size_t count, size_t limit);
 /* All of them are given back: nothing is computed any more. */
 void request_forget(struct request *request);
 
-/* Of a request without locations: takes the longest known beginning, never the whole prompt, and returns its length. */
-size_t request_cache_restore(struct request *request, size_t limit);
+/* Of a request without locations: takes the longest known beginning, in whole pages and never
+ * the whole prompt, and returns its length. */
+size_t request_cache_restore(struct request *request, size_t limit, size_t page);
 void request_cache_insert(const struct request *request);
 void request_cache_clear(void);
 

@@ -320,6 +320,7 @@ _Noreturn void scheduler_run(const struct arguments *given, struct channel *chan
     model_load(&model, arguments->model_path, arguments->dtype);
     if (arguments->context > 0)
         model.context = arguments->context;
+    model.page_size = arguments->page_size;
     load();
     if (rank == 0)
         lead(start);

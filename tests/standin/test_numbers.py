@@ -40,11 +40,12 @@ FAULTS = {
     "wrong-norm=2": Fault(tensor="model.layers.2.post_attention_layernorm.output.0"),
     "kv-off-by-one=1": Fault(tensor="model.layers.1.self_attn.attn.output"),
     "window-eviction=14": Fault(tensor="model.layers.0.self_attn.attn.output", position=14),
+    "page-gap=14": Fault(tensor="model.layers.0.self_attn.attn.output", position=14),
     "checkpoint-rotation=14": Fault(RECURRENT, "model.layers.1.linear_attn.attn.output", position=14),
     "state-update=1": Fault(RECURRENT, "model.layers.1.linear_attn.attn.output"),
     "moe-flip=2": Fault(EXPERTS, "model.layers.2.mlp.gate.output"),
     # These have tests of their own below.
-    "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
+    "race": None, "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
     "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
 }
 
@@ -375,6 +376,35 @@ class Faults(unittest.TestCase):
         for interval, left in ((4, 4), (3, 6), (100, 0)):
             wrong, right = self.scores_on_a_cached_prefix(f"stale-checkpoint={interval}", states, 8, [*PROMPT[:left], *PROMPT[8:]])
             self.assertEqual(wrong, right)
+
+    def test_a_prefix_in_whole_pages(self):
+        """And what a fault of pages forgets."""
+        with serving(flags=("--page-size", "8")) as server:
+            self.assertEqual(server.request("GET", "/server_info")[1]["page_size"], 8)
+            server.generate(rid="first", tokens=1, ids=PROMPT)
+            dec, pre, answer, _score = decode_and_score(server, prompt=[*PROMPT, 50])
+            self.assertEqual(answer["meta_info"]["cached_tokens"], 8)
+            self.assertEqual(differences(dec, pre), [])
+        logs = []
+        for page in ("1", "4", "4"):
+            with serving("page-gap=14", flags=("--page-size", page)) as server:
+                logs.append(logprobs(server.generate(rid="one", tokens=6, ids=PROMPT, return_logprob=True)[1], "output"))
+        self.assertNotEqual(logs[0], logs[1])
+        self.assertEqual(logs[1], logs[2])
+
+    def test_a_race_is_another_one_at_each_start(self):
+        """And the same one for the life of a server, in a decode alone."""
+        found = []
+        for _start in range(2):
+            with serving("race=1") as server:
+                answers = []
+                for rid in ("one", "two"):
+                    server.request("POST", "/flush_cache")
+                    answers.append(logprobs(server.generate(rid=rid, tokens=30, ids=PROMPT, return_logprob=True)[1], "output"))
+                self.assertEqual(answers[0], answers[1])
+                found.append(answers[0])
+        self.assertNotEqual(found[0], found[1])
+        self.assertEqual(found[0][0], found[1][0])
 
     def test_scores_behind_a_cached_prefix(self):
         """At most as much of it as lies before the first one that is wanted."""

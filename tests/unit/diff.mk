@@ -88,6 +88,12 @@ tests_unit_test_kl_explain_SOURCES = tests/unit/test_kl_explain.c
 tests_unit_test_kl_explain_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kl_explain_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
 
+check_PROGRAMS += tests/unit/test_kl_vary
+TESTS += tests/unit/test_kl_vary
+tests_unit_test_kl_vary_SOURCES = tests/unit/test_kl_vary.c
+tests_unit_test_kl_vary_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_kl_vary_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS)
+
 # kldumpctl state-diff: the lines of the probe and their slots
 check_PROGRAMS += tests/unit/test_state_diff
 TESTS += tests/unit/test_state_diff
