@@ -410,7 +410,8 @@ static void norm(const float *weights, float epsilon, size_t row, const enum buf
 void compute_layer(size_t layer)
 {
     const struct weights_layer *weights = weights_layer(state.model, layer);
-    float epsilon = state.rows == 1 && hits(FAULTS_WRONG_NORM, layer) ? WRONG_EPSILON : EPSILON;
+    bool replayed = state.pass->kind == FORWARD_DECODE_GRAPH && hits(FAULTS_GRAPH_ONLY, layer);
+    float epsilon = replayed || (state.rows == 1 && hits(FAULTS_WRONG_NORM, layer)) ? WRONG_EPSILON : EPSILON;
     bool recurrent = state.model->recurrent[layer];
     for (size_t row = 0; row < state.rows; row++) {
         norm(weights->norm, EPSILON, row, (enum buffer[]){STREAM, RESIDUAL}, (enum buffer[]){SUMMED, NORMED});

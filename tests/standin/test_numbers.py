@@ -46,7 +46,7 @@ FAULTS = {
     "moe-flip=2": Fault(EXPERTS, "model.layers.2.mlp.gate.output"),
     # These have tests of their own below.
     "race": None, "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
-    "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None,
+    "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None, "graph-only": None,
 }
 
 
@@ -434,6 +434,19 @@ class Faults(unittest.TestCase):
         with serving("shifted-logprobs") as server:
             _dec, _pre, answer, score = decode_and_score(server)
             self.assertEqual(logprobs(answer, "output")[1:-1], logprobs(score, "input")[len(PROMPT):-1])
+
+    def test_only_in_a_graph(self):
+        """Decode and scoring agree without graphs, and differ from the first decoded token on with them."""
+        for flags, equal in ((EAGER, True), ((), False)):
+            with self.subTest(flags=flags), StandIn("graph-only=1", arguments=flags) as server:
+                self.assertTrue(server.ready(), server.log())
+                answer = server.generate(tokens=6, ids=PROMPT, return_logprob=True)[1]
+                server.request("POST", "/flush_cache")
+                whole = [*PROMPT, *answer["output_ids"]]
+                score = server.generate(tokens=0, ids=whole, return_logprob=True, logprob_start_len=0)[1]
+                decoded, scored = logprobs(answer, "output"), logprobs(score, "input")[len(PROMPT):]
+                self.assertEqual(decoded[0], scored[0])  # the prompt's own pass
+                self.assertEqual(decoded[1:] == scored[1:], equal)
 
     def test_without_a_fault_that_needs_another_model(self):
         """A fault of experts or of a state does nothing to a model that has none."""
