@@ -29,7 +29,11 @@ bool dump_folder_is_probe(const char *name)
 /* What kldump itself or a sealed dump leaves in a dump folder. */
 static bool is_ours(int fd, const char *name)
 {
-    if (text_ends(name, ".kldump.json") || text_ends(name, ".kldump-run.json") || dump_folder_is_probe(name))
+    static const char *const ends[] = {".kldump.json", ".kldump-run.json", ".capture.json"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (text_ends(name, ends[i]))
+            return true;
+    if (dump_folder_is_probe(name))
         return true;
     char seal[128];
     return text_is_name(name) && snprintf(seal, sizeof seal, "%s.kldump.json", name) > 0 &&
