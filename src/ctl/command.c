@@ -111,3 +111,20 @@ bool command_parse(const struct command *command, const struct command_option *o
     *ret_operands = operands;
     return true;
 }
+
+int command_take(const struct command *command, const struct command_option *options, int argc, char **argv)
+{
+    int kept = 0;
+    bool before = true;
+    for (int i = 0; i < argc; i++) {
+        before = before && strcmp(argv[i], "--") != 0;
+        bool may_be = before && argv[i][0] == '-' && argv[i][1] != '\0';
+        const struct command_option *option = may_be ? find_option(options, argv[i]) : NULL;
+        if (option == NULL)
+            argv[kept++] = argv[i];
+        else if (!take_option(command, option, argv, &i))
+            return -1;
+    }
+    argv[kept] = NULL;
+    return kept;
+}

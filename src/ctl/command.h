@@ -59,6 +59,10 @@ struct command_operands {
 bool command_parse(const struct command *command, const struct command_option *options, int argc, char **argv, int max,
                    struct command_operands *ret_operands);
 
+/* For a command that has settings: takes the options of the table out of argv[0..argc-1], up to "--", and leaves the
+ * rest in its order, with NULL behind it. Returns how much that is; -1 after the usage error of command_parse. */
+int command_take(const struct command *command, const struct command_option *options, int argc, char **argv);
+
 extern const struct command command_capture;
 extern const struct command command_check;
 extern const struct command command_show;
@@ -69,6 +73,7 @@ extern const struct command command_doctor;
 extern const struct command command_kl;
 extern const struct command command_help;
 extern const struct command command_invariance;
+extern const struct command command_investigate;
 extern const struct command command_run;
 extern const struct command command_start;
 extern const struct command command_list;

@@ -106,22 +106,6 @@ static bool examine(struct doctor *doctor, struct output *out, bool as_json)
     return counts[DOCTOR_FAIL] == 0;
 }
 
-/* Takes --json out of what stands before "--"; returns the new count. */
-static int take_json(int argc, char **argv, bool *as_json)
-{
-    int kept = 0;
-    bool options = true;
-    for (int i = 0; i < argc; i++) {
-        options = options && strcmp(argv[i], "--") != 0;
-        if (options && strcmp(argv[i], "--json") == 0)
-            *as_json = true;
-        else
-            argv[kept++] = argv[i];
-    }
-    argv[kept] = NULL;
-    return kept;
-}
-
 /* Without CMD the options are checked as if there were one. */
 static enum error_code read_options(int argc, char **argv, const struct settings_texts *defaults,
                                     struct settings *settings, char ***ret_command, struct error *err)
@@ -150,7 +134,10 @@ static int run(const struct command *command, struct output *out, int argc, char
     struct doctor doctor;
     char **given = NULL;
     bool as_json = false;
-    argc = take_json(argc - 1, ++argv, &as_json);
+    const struct command_option options[] = {{.name = "json", .flag = &as_json}, {0}};
+    argc = command_take(command, options, argc - 1, ++argv);
+    if (argc < 0)
+        return STATUS_USAGE;
     if (admin_set_load(&rules.set, &rules.problem) == ERROR_NONE)
         admin_set_defaults(&rules.set, &defaults);
     enum error_code code = read_options(argc, argv, &defaults, &settings, &given, &err);

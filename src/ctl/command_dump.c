@@ -131,7 +131,8 @@ static int run_client(struct dump *dump, struct output *out)
     bool was_interrupted = false;
     make_environment(dump, &environment);
     output_flush(out, NULL);
-    enum error_code code = spawn_run(dump->client, &environment, &client_status, &was_interrupted, &err);
+    const struct spawn spawn = {.argv = dump->client, .environment = &environment};
+    enum error_code code = spawn_run(&spawn, &client_status, &was_interrupted, &err);
     list_fini(&environment);
     if (code != ERROR_NONE)
         client_status = command_fail(dump->command, &err);

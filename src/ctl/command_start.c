@@ -143,28 +143,15 @@ static void stop_unseen(const struct command *command, const char *daemon, const
     find_fini(&find);
 }
 
-/* Takes --no-wait out of the options before "--"; returns the new count. */
-static int take_no_wait(int argc, char **argv, bool *no_wait)
-{
-    int kept = 0;
-    bool options = true;
-    for (int i = 0; i < argc; i++) {
-        options = options && strcmp(argv[i], "--") != 0;
-        if (options && strcmp(argv[i], "--no-wait") == 0)
-            *no_wait = true;
-        else
-            argv[kept++] = argv[i];
-    }
-    argv[kept] = NULL;
-    return kept;
-}
-
 static int run(const struct command *command, struct output *out, int argc, char **argv)
 {
     struct error err = ERROR_INIT;
     char name[65] = "";
     bool no_wait = false;
-    argc = take_no_wait(argc - 1, ++argv, &no_wait);
+    const struct command_option options[] = {{.name = "no-wait", .flag = &no_wait}, {0}};
+    argc = command_take(command, options, argc - 1, ++argv);
+    if (argc < 0)
+        return STATUS_USAGE;
     if (check_settings(argc, argv, &err) != ERROR_NONE)
         return command_usage_error(command, "%s", err.message);
     char *daemon = NULL;

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,12 +56,20 @@ enum error_code spawn_check(const char *program, struct error *err)
     return code;
 }
 
-static void become(char *const *argv, char *const *environment, const sigset_t *mask, int failed)
+static _Noreturn void become(const struct spawn *spawn, const sigset_t *mask, pid_t parent, int failed)
 {
+    int code = 0;
     output_restore_pipe_signal();
     sigprocmask(SIG_SETMASK, mask, NULL);
-    execvpe(argv[0], argv, environment);
-    int code = errno;
+    if (spawn->dies_with_us && (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent))
+        code = ESRCH;
+    if (code == 0 && spawn->has_output && dup2(spawn->output_fd, STDOUT_FILENO) < 0)
+        code = errno;
+    if (code == 0) {
+        execvpe(spawn->argv[0], spawn->argv,
+                spawn->environment != NULL ? list_vector((struct list *)spawn->environment) : environ);
+        code = errno;
+    }
     (void)!write(failed, &code, sizeof code);
     _exit(127);
 }
@@ -106,9 +115,9 @@ static void make_set(sigset_t *set)
         sigaddset(set, forwarded[i]);
 }
 
-enum error_code spawn_run(char *const *argv, const struct list *environment, int *ret_status, bool *ret_interrupted,
-                          struct error *err)
+enum error_code spawn_run(const struct spawn *spawn, int *ret_status, bool *ret_interrupted, struct error *err)
 {
+    const char *program = spawn->argv[0];
     sigset_t set, before;
     int failed[2];
     bool interrupted = false;
@@ -116,9 +125,9 @@ enum error_code spawn_run(char *const *argv, const struct list *environment, int
         return error_set_errno(err, ERROR_SYSTEM, errno, "cannot make a pipe");
     make_set(&set);
     sigprocmask(SIG_BLOCK, &set, &before);
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     if (child == 0)
-        become(argv, list_vector((struct list *)environment), &before, failed[1]);
+        become(spawn, &before, parent, failed[1]);
     int fork_errno = errno;
     close(failed[1]);
     int exec_errno = exec_result(failed[0]), status = 0;
@@ -126,10 +135,10 @@ enum error_code spawn_run(char *const *argv, const struct list *environment, int
         status = wait_for(child, &set, &interrupted);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (child < 0)
-        return error_set_errno(err, ERROR_SYSTEM, fork_errno, "cannot start %s", argv[0]);
+        return error_set_errno(err, ERROR_SYSTEM, fork_errno, "cannot start %s", program);
     if (exec_errno != 0)
         return error_set_errno(err, exec_errno == ENOENT ? ERROR_COMMAND_NOT_FOUND : ERROR_CANNOT_EXECUTE, exec_errno,
-                               "%s", argv[0]);
+                               "%s", program);
     *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     *ret_interrupted = interrupted;
     return ERROR_NONE;
