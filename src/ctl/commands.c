@@ -5,10 +5,29 @@
 #include <string.h>
 
 static const struct command *const command_table[] = {
-    &command_doctor, &command_run,        &command_start, &command_list, &command_status,     &command_dump,
-    &command_pause,  &command_stop,       &command_wait,  &command_logs, &command_events,     &command_metrics,
-    &command_check,  &command_show,       &command_diff,  &command_kl,   &command_invariance, &command_capture,
-    &command_ab,     &command_state_diff, &command_help,  NULL,
+    &command_doctor,
+    &command_run,
+    &command_start,
+    &command_list,
+    &command_status,
+    &command_dump,
+    &command_pause,
+    &command_stop,
+    &command_wait,
+    &command_logs,
+    &command_events,
+    &command_metrics,
+    &command_check,
+    &command_show,
+    &command_diff,
+    &command_kl,
+    &command_invariance,
+    &command_capture,
+    &command_ab,
+    &command_state_diff,
+    &command_investigate,
+    &command_help,
+    NULL,
 };
 
 const struct command *const *commands_all(void)

@@ -16,6 +16,7 @@ libctl_a_SOURCES = \
     src/ctl/command_events.c \
     src/ctl/command_help.c \
     src/ctl/command_invariance.c \
+    src/ctl/command_investigate.c \
     src/ctl/command_kl.c \
     src/ctl/command_list.c \
     src/ctl/command_logs.c \
@@ -53,9 +54,15 @@ libctl_a_SOURCES = \
     src/ctl/invariance_inputs.c src/ctl/invariance_inputs.h \
     src/ctl/invariance_report.c src/ctl/invariance_report.h \
     src/ctl/invariance_take.c src/ctl/invariance_take.h \
+    src/ctl/investigate.h \
+    src/ctl/investigate_prompts.c \
     src/ctl/investigate_read.c src/ctl/investigate_read.h \
     src/ctl/investigate_report.c src/ctl/investigate_report.h \
     src/ctl/investigate_report_json.c \
+    src/ctl/investigate_run.c \
+    src/ctl/investigate_state.c \
+    src/ctl/investigate_steps.c \
+    src/ctl/investigate_time.c \
     src/ctl/kl_ask.c src/ctl/kl_ask.h \
     src/ctl/kl_explain_report.c src/ctl/kl_explain_report.h \
     src/ctl/kl_explain_take.c src/ctl/kl_explain_take.h \
@@ -81,6 +88,7 @@ libctl_a_SOURCES = \
     src/ctl/seal.c src/ctl/seal.h \
     src/ctl/show.c src/ctl/show.h \
     src/ctl/show_why.c \
+    src/ctl/shell_words.c src/ctl/shell_words.h \
     src/ctl/spark.c src/ctl/spark.h \
     src/ctl/spawn.c src/ctl/spawn.h \
     src/ctl/start_request.c src/ctl/start_request.h \
