@@ -47,6 +47,11 @@ static bool one_flip(const struct kl_facts *facts)
     return facts->server->mixture_of_experts && facts->from_index_1 && facts->dominance > 0.5;
 }
 
+static bool same_alone(const struct kl_facts *facts)
+{
+    return facts->same_alone;
+}
+
 static bool cache_dirty(const struct kl_facts *facts)
 {
     return facts->cache_dirty;
@@ -121,7 +126,8 @@ static const struct signature signatures[] = {
      "Condition 2 is broken in the prefix restore, only where almost all of the prompt is cached: match is clean, and "
      "so "
      "are the paths that leave more of it to compute.",
-     {"vary how much of a prompt is cached, from one token short of all downwards", DIFF}},
+     {"vary how much of a prompt is cached, from one token short of all downwards",
+      "kldumpctl capture --restore --new 0, which leaves one token to compute, then kldumpctl diff"}},
     {"restored-prefix",
      NOT_DIRTY,
      NOT_DIRTY,
@@ -135,7 +141,7 @@ static const struct signature signatures[] = {
      "Condition 2 is broken in the prefix restore: match is clean, so the operators agree, and what comes back from "
      "the "
      "cache is not what a prefill would compute.",
-     {"kldumpctl capture with a cached prefix, then diff: equal inputs and another output at the first attention",
+     {"kldumpctl capture --restore, then kldumpctl diff: equal inputs and another output at the first attention",
       "the same with pages of one token, and without the prefix cache, which must be clean"}},
     {"decode-forgets",
      ANY,
@@ -207,6 +213,20 @@ static const struct signature signatures[] = {
      "next ones are not, and prefill against prefill (restore) is clean. A decode that reads another context from its "
      "first pass on looks the same: a dump tells them apart.",
      {DIFF, INVARIANCE, SETTLE}},
+    {"length-dependent",
+     DIRTY,
+     DIRTY,
+     ANY,
+     ANY,
+     CLEAN,
+     same_alone,
+     KL_CONDITION_1,
+     KL_WHERE_OPERATOR,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_ALONE | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
+     "Condition 1 is broken, but not by what else is in a pass: match has the same bits in a batch and one request at "
+     "a time. A token gets other bits when it is decoded, or when more tokens of its own request are computed with it, "
+     "as in attention that orders its sums by the length.",
+     {"kldumpctl invariance: its axis extend names the length from which on a result changes", DIFF, SETTLE}},
     {"not-batch-invariant",
      ANY,
      ANY,

@@ -89,8 +89,9 @@ static void add_index(const struct kl_facts *facts, struct list *list)
                         kl_path_word(facts->probe), at_first);
     if (at_first > 0 && kl_grade_clean(facts->paths[KL_PATH_RESTORE].grade))
         list_add(list,
-                 "prefill agrees with prefill (restore), so a first token that differs points at how its logprob is "
-                 "taken: head and log-softmax, which no dump shows");
+                 "restore holds prefills of one length against each other, and they agree: a first token that differs "
+                 "points at an operator that depends on the length of a prefill, or at how its logprob is taken "
+                 "(head and log-softmax, which no dump shows)");
     if (facts->server->mixture_of_experts || facts->dominance > 0.5)
         list_add_format(list, "%s: the largest token is %.2g of the sum of k3", kl_path_word(facts->probe),
                         facts->dominance);
@@ -99,8 +100,12 @@ static void add_index(const struct kl_facts *facts, struct list *list)
 static void add_alone(const struct kl_facts *facts, struct list *list)
 {
     const struct kl_path *match = &facts->paths[KL_PATH_MATCH], *alone = &facts->paths[KL_PATH_MATCH_ALONE];
-    list_add_format(list, "in a batch %zu of %zu tokens are beyond stray, one request at a time %zu of %zu",
-                    match->beyond, match->tokens, alone->beyond, alone->tokens);
+    if (facts->same_alone)
+        list_add_format(list, "in a batch and one request at a time all %zu tokens of match have the same bits",
+                        match->tokens);
+    else
+        list_add_format(list, "in a batch %zu of %zu tokens are beyond stray, one request at a time %zu of %zu",
+                        match->beyond, match->tokens, alone->beyond, alone->tokens);
 }
 
 static void add_restore(const struct kl_facts *facts, struct list *list)

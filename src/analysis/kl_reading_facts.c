@@ -6,7 +6,7 @@
 /* Adjacent logprobs of one text differ by whole units (mean k3 0.45 was seen for a shift by one), so noise that is on
  * top leaves moved scores nearer than a hundredth of that. */
 static const double SHIFT_GAIN = 100, SHIFT_LEAST = 1e-3;
-enum { SHIFT_TOKENS = 8 };
+enum { SHIFT_TOKENS = 8, SHIFT_TIMES = 10 };
 static const double LOUD = 100, LOUD_LEAST = 1e-9;
 /* Behind the position at least half of the tokens are beyond stray: then this many clean ones before it are no chance.
  */
@@ -31,8 +31,12 @@ static void add_shift(struct kl_shift *shift, const struct kl_request *request)
         size_t p = shift->by < 0 ? i : i - 1, neighbour = shift->by < 0 ? i - 1 : i;
         double decoded = request->b[p], here = request->a[p], there = request->a[neighbour];
         shift->tokens++;
-        shift->equal += kl_class_of(here, decoded) != KL_CLASS_BEYOND;
-        shift->moved += kl_class_of(there, decoded) != KL_CLASS_BEYOND;
+        bool equal = kl_class_of(here, decoded) != KL_CLASS_BEYOND,
+             moved = kl_class_of(there, decoded) != KL_CLASS_BEYOND;
+        shift->equal += equal;
+        shift->moved += moved;
+        shift->only_equal += equal && !moved;
+        shift->only_moved += moved && !equal;
         shift->mean += kl_k3(here, decoded);
         shift->moved_mean += kl_k3(there, decoded);
     }
@@ -50,7 +54,9 @@ static bool is_shifted(const struct kl_path *path, int by, struct kl_shift *ret_
     shift.moved_mean /= (double)shift.tokens;
     bool all = shift.moved == shift.tokens && shift.equal < shift.tokens;
     bool nearly = shift.mean > SHIFT_LEAST && shift.moved_mean * SHIFT_GAIN < shift.mean;
-    if (!all && !nearly)
+    /* Another fault spoils the rest: what it has left alone fits only when moved. */
+    bool where_clean = shift.only_moved >= SHIFT_TOKENS && shift.only_moved > SHIFT_TIMES * shift.only_equal;
+    if (!all && !nearly && !where_clean)
         return false;
     *ret_shift = shift;
     return true;
@@ -151,6 +157,29 @@ static void look_at_probe(struct kl_facts *facts, enum kl_path_id id)
     look_at_positions(facts, path);
 }
 
+/* ---- whether a batch matters ---- */
+
+static bool same_bits(const struct kl_request *one, const struct kl_request *other)
+{
+    return is_kept(other) && one->first == other->first && one->count == other->count &&
+           memcmp(one->ids, other->ids, one->count * sizeof one->ids[0]) == 0 &&
+           memcmp(one->a, other->a, one->count * sizeof one->a[0]) == 0 &&
+           memcmp(one->b, other->b, one->count * sizeof one->b[0]) == 0;
+}
+
+/* A request id is of one path: the same prompt is known by its tokens. */
+static bool is_same_alone(const struct kl_path *match, const struct kl_path *alone)
+{
+    bool same = match->kept > 0 && match->kept == alone->kept;
+    for (size_t i = 0; same && i < match->request_count; i++) {
+        bool found = !is_kept(&match->requests[i]);
+        for (size_t j = 0; !found && j < alone->request_count; j++)
+            found = same_bits(&match->requests[i], &alone->requests[j]);
+        same = found;
+    }
+    return same;
+}
+
 /* ---- all of it ---- */
 
 static bool is_loud(const struct kl_path paths[KL_PATHS])
@@ -169,6 +198,7 @@ void kl_reading_facts(const struct kl_path paths[KL_PATHS], const struct kl_serv
     facts.cache_dirty = kl_reading_dirty(&paths[KL_PATH_PREFILL_CACHE_HIT]) ||
                         kl_reading_dirty(&paths[KL_PATH_DECODE_CACHE_HIT]) || kl_reading_dirty(&paths[KL_PATH_RESTORE]);
     facts.loud_restore = is_loud(paths);
+    facts.same_alone = is_same_alone(&paths[KL_PATH_MATCH], &paths[KL_PATH_MATCH_ALONE]);
     look_for_shift(&facts);
     /* Noise that shows with one request at a time hides a position that is clear in a batch. */
     if (kl_reading_dirty(&paths[KL_PATH_MATCH]))

@@ -6,8 +6,9 @@
 
 /* Of all tokens of a path: what the scores look like when they are moved by one token. */
 struct kl_shift {
-    size_t tokens;       /* that have a neighbour */
-    size_t equal, moved; /* bit-equal or stray: as they are, and moved */
+    size_t tokens;                 /* that have a neighbour */
+    size_t equal, moved;           /* bit-equal or stray: as they are, and moved */
+    size_t only_equal, only_moved; /* ... and not in the other way */
     double mean, moved_mean;
     int by; /* -1: the score of position p-1 belongs to p; +1: that of p+1 */
 };
@@ -29,6 +30,7 @@ struct kl_facts {
     double dominance;      /* share of the largest token in the sum of k3 of the probe */
     bool loud_restore;     /* restore is dirty far beyond what match is */
     bool cache_dirty;      /* prefill or decode cache hit, or restore */
+    bool same_alone;       /* match has the same tokens and the same bits in a batch and one request at a time */
     bool measured;         /* any path */
 };
 

@@ -1,5 +1,6 @@
 """kldumpctl kl on the stand-in's transformer: each fault gets its reading, alone, with the noise of condition 1 on top, and two at
 once. All numbers are taken again here from the logprobs in --json."""
+import itertools
 import json
 import math
 import re
@@ -23,6 +24,8 @@ SMALL = ["--synthetic", "8:10-30:1", "--min-samples", "8", "--new", "12"]
 PATHS = ["match", "match_alone", "prefill_cache_hit", "decode_cache_hit", "restore"]
 THRESHOLDS = [1e-9, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1]
 ROWS = "batch-variant=1:down_proj:40"  # also in a batch of the 8 prompts, not in a prefill of them
+DENSE_ROWS = "batch-variant=0:down_proj:40"  # the same in the layer that has no experts
+BOTH = {**EXPERTS, "layer_types": RECURRENT["layer_types"]}
 
 
 def ctl(server, *arguments, status=None, json_wanted=True):
@@ -52,6 +55,8 @@ READINGS = {
     ROWS: (None, "DDDDC", "one-row", "1", "operator", "all"),
     "kv-off-by-one=1": (None, "DDDDC", "one-row", "1", "operator", "all"),
     "state-update=1": (RECURRENT, "DDDDC", "one-row", "1", "operator", "all"),
+    # attention that depends on the length, not on what else is in the pass
+    "length-split=1": (None, "DDDDC", "length-dependent", "1", "operator", "all"),
     # condition 2 in the restore
     "stale-prefix=3": (None, "CCDDD", "restored-prefix", "2", "restore", "all"),
     "stale-page=4": (None, "CCDDD", "restored-prefix", "2", "restore", "few"),
@@ -70,8 +75,24 @@ READINGS = {
     "batch-variant,stale-prefix=3": (None, "CDDDD", "one-row-alone", "1", "operator", "all"),
     "batch-variant,window-eviction=24": (None, "DDDDC", "one-row", "1", "operator", "all"),
     "moe-flip=1,stale-prefix=3": (EXPERTS, "CDDDD", "one-row-alone", "1", "operator", "all"),
+    f"{ROWS},checkpoint-rotation=24": (RECURRENT, "DDDDC", "one-row", "1", "operator", "all"),
+    f"{DENSE_ROWS},moe-flip=1": (EXPERTS, "DDDDC", "one-row", "1", "operator", "all"),
+    f"{ROWS},length-split=1": (None, "DDDDC", "not-batch-invariant", "1", "operator", "all"),
+    "window-eviction=24,moe-flip=1": (EXPERTS, "DDDDC", "one-row", "1", "operator", "all"),
+    "checkpoint-rotation=24,moe-flip=1": (BOTH, "DDDDC", "one-row", "1", "operator", "all"),
+    "length-split=1,stale-prefix=3": (None, "DDDDD", "not-batch-invariant", "1", "operator", "all"),
+    # two of condition 2
+    "stale-prefix=3,checkpoint-rotation=24": (RECURRENT, "DDDDD", "decode-forgets-and-restore", "2", "decode", "few"),
+    "window-eviction=24,checkpoint-rotation=24": (RECURRENT, "DDDDC", "decode-forgets", "2", "decode", "all"),
+    # shifted logprobs hide what else is wrong, not the other way round
     f"{ROWS},shifted-logprobs": (None, "DDDDC", "shifted-logprobs", "refused", "none", "all"),
+    "stale-prefix=3,shifted-logprobs": (None, "DDDDD", "shifted-logprobs", "refused", "none", "all"),
+    "window-eviction=24,shifted-logprobs": (None, "DDDDC", "shifted-logprobs", "refused", "none", "all"),
+    "checkpoint-rotation=24,shifted-logprobs": (RECURRENT, "DDDDC", "shifted-logprobs", "refused", "none", "all"),
+    "moe-flip=1,shifted-logprobs": (EXPERTS, "DDDDC", "shifted-logprobs", "refused", "none", "all"),
 }
+# Each alone and each two together are in the table: with batch-variant, the noise of condition 1 on top.
+KINDS = ["batch-variant", "stale-prefix", "window-eviction", "checkpoint-rotation", "moe-flip", "shifted-logprobs"]
 
 
 @pytest.mark.parametrize("faults", READINGS)
@@ -87,20 +108,41 @@ def test_reading(faults):
     if condition == "1":
         assert any("settle condition 1 first" in line for line in reading["next"])
         assert "condition 1 cannot be expected to hold" in reading["text"]
-        assert (model is EXPERTS) == ("mixture of experts" in reading["text"])
+        assert ("num_experts" in (model or {})) == ("mixture of experts" in reading["text"])
 
 
-def test_every_signature_is_in_the_manual():
-    """In the order in which they are looked for."""
+def test_all_faults_and_all_pairs_are_in_the_table():
+    shown = {frozenset(part.split("=")[0] for part in faults.split(",")) for faults in READINGS}
+    assert {frozenset(kinds) for number in (1, 2) for kinds in itertools.combinations(KINDS, number)} <= shown
+
+
+def table_of_the_manual():
+    """Rows of signature, looks, condition, where."""
+    page = (SOURCE / "man/kldumpctl.1").read_text()
+    table = page[page.index("Sy Signature"):]
+    rows = re.findall(r"^\.It (\S+) Ta (.*?) Ta (\w+)(?:, (\w+))? Ta", table[:table.index("\n.El")], re.M)
+    return [(name, looks.replace("\\&", "").replace(" ", ""), condition, where or "none") for name, looks, condition, where in rows]
+
+
+def test_the_manual_has_the_table_of_the_program():
+    """Row by row, in the order in which they are looked for."""
     source = (SOURCE / "src/analysis/kl_reading.c").read_text()
     table = source[source.index("signatures[] = {"):source.index("};", source.index("signatures[] = {"))]
-    names = re.findall(r'^    \{"([a-z0-9-]+)",', table, re.M)
-    page = (SOURCE / "man/kldumpctl.1").read_text()
-    listed = re.findall(r"^\.It ([a-z0-9-]+) Ta", page[page.index("Sy Signature"):], re.M)
-    assert len(names) > 8 and listed[:len(names)] == names
-    shown = {row[2] for row in READINGS.values()}
-    # The router's flip of one token, no path and no match: tests/unit/test_kl.c
-    assert set(names) - shown == {"router-flip", "nothing-measured", "match-missing"}
+    rows = re.findall(r'\{"([a-z0-9-]+)",\s+((?:[A-Z_]+,\s+){5})\w+,\s+KL_CONDITION_(\w+),\s+KL_WHERE_(\w+),', table)
+    marks = {"ANY": ".", "CLEAN": "C", "NOT_DIRTY": "c", "DIRTY": "D", "UNMEASURED": "-"}
+    assert len(rows) == len(re.findall(r'^    \{"', table, re.M)) > 8
+    assert table_of_the_manual() == [(name, "".join(marks[look] for look in re.findall(r"[A-Z_]+", looks)), condition.lower(), where.lower())
+                                     for name, looks, condition, where in rows]
+
+
+def test_what_is_read_is_what_the_manual_says():
+    manual = {name: row for name, *row in table_of_the_manual()}
+    for _model, seen, signature, condition, where, _requests in READINGS.values():
+        looks, *said = manual[signature]
+        assert said == [condition, where]
+        assert all(look in {".": "CD", "C": "C", "c": "C", "D": "D"}[mark] for mark, look in zip(looks, seen)), (signature, looks, seen)
+    # The router's flip of one token, no path and no match: tests/unit/test_kl.c; the first also in test_kl_planted.py
+    assert set(manual) - {row[2] for row in READINGS.values()} == {"router-flip", "nothing-measured", "match-missing"}
 
 
 def test_evidence_names_what_decided():

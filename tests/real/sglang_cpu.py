@@ -208,37 +208,69 @@ class Installation:
 
 VOCABULARY, HIDDEN, INNER, LAYERS, HEADS, KV_HEADS = 512, 64, 128, 3, 4, 2
 HEAD = HIDDEN // HEADS
-LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": HIDDEN,
-         "intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-         "head_dim": HEAD, "max_position_embeddings": 2048, "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "hidden_act": "silu",
-         "attention_bias": False, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-         "torch_dtype": "float32"}
+COMMON = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": LAYERS,
+          "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": HEAD, "max_position_embeddings": 2048,
+          "rope_theta": 10000.0, "rms_norm_eps": 1e-5, "attention_bias": False, "tie_word_embeddings": False, "bos_token_id": 1,
+          "eos_token_id": 2, "pad_token_id": 0, "torch_dtype": "float32"}
+LLAMA = {**COMMON, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"}
+EXPERTS = 6
+MIXTRAL = {**COMMON, "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu", "sliding_window": None,
+           "num_local_experts": EXPERTS, "num_experts_per_tok": 2}
+GEMMA = {**COMMON, "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh",
+         "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 16, "query_pre_attn_scalar": HEAD, "attn_logit_softcapping": 50.0,
+         "final_logit_softcapping": 30.0, "tie_word_embeddings": True, "attention_dropout": 0.0}
 
 
-def llama_weights():
-    """Yields name, shape, standard deviation.  The deviations keep activations near 1; the wide head makes peaked logits."""
-    yield "model.embed_tokens", (VOCABULARY, HIDDEN), 1.0
+def attention_weights(layer):
+    for name, rows in (("q", HEADS * HEAD), ("k", KV_HEADS * HEAD), ("v", KV_HEADS * HEAD), ("o", HIDDEN)):
+        yield f"{layer}self_attn.{name}_proj", (rows, HIDDEN), 0.0, HIDDEN**-0.5
+
+
+def gated_weights(prefix, names=("gate_proj", "up_proj", "down_proj")):
+    for name, rows, columns in zip(names, (INNER, INNER, HIDDEN), (HIDDEN, HIDDEN, INNER)):
+        yield prefix + name, (rows, columns), 0.0, columns**-0.5
+
+
+def expert_weights(layer):
+    yield layer + "block_sparse_moe.gate", (EXPERTS, HIDDEN), 0.0, HIDDEN**-0.5
+    for number in range(EXPERTS):
+        yield from gated_weights(f"{layer}block_sparse_moe.experts.{number}.", ("w1", "w3", "w2"))
+
+
+def llama_weights(feed_forward=lambda layer: gated_weights(layer + "mlp.")):
+    """Yields name, shape, mean, standard deviation.  They keep activations near 1; the wide head makes peaked logits."""
+    yield "model.embed_tokens", (VOCABULARY, HIDDEN), 0.0, 1.0
     for layer in (f"model.layers.{number}." for number in range(LAYERS)):
-        yield layer + "input_layernorm", (HIDDEN,), 0.1
-        for name, rows in (("q", HEADS * HEAD), ("k", KV_HEADS * HEAD), ("v", KV_HEADS * HEAD), ("o", HIDDEN)):
-            yield f"{layer}self_attn.{name}_proj", (rows, HIDDEN), HIDDEN**-0.5
-        yield layer + "post_attention_layernorm", (HIDDEN,), 0.1
-        for name, rows, columns in (("gate", INNER, HIDDEN), ("up", INNER, HIDDEN), ("down", HIDDEN, INNER)):
-            yield f"{layer}mlp.{name}_proj", (rows, columns), columns**-0.5
-    yield "model.norm", (HIDDEN,), 0.1
-    yield "lm_head", (VOCABULARY, HIDDEN), 3.0 * HIDDEN**-0.5
+        yield layer + "input_layernorm", (HIDDEN,), 1.0, 0.1
+        yield from attention_weights(layer)
+        yield layer + "post_attention_layernorm", (HIDDEN,), 1.0, 0.1
+        yield from feed_forward(layer)
+    yield "model.norm", (HIDDEN,), 1.0, 0.1
+    yield "lm_head", (VOCABULARY, HIDDEN), 0.0, 3.0 * HIDDEN**-0.5
 
 
-KINDS = {"llama": (LLAMA, llama_weights)}
+def gemma_weights():
+    """Norms add one to their weight, and the embedding is the head: small, so that a token does not predict itself."""
+    yield "model.embed_tokens", (VOCABULARY, HIDDEN), 0.0, 0.05
+    for layer in (f"model.layers.{number}." for number in range(LAYERS)):
+        for norm in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
+            yield f"{layer}{norm}_layernorm", (HIDDEN,), 0.0, 0.1
+        yield from attention_weights(layer)
+        yield from gated_weights(layer + "mlp.")
+    yield "model.norm", (HIDDEN,), 5.0, 0.1
+
+
+KINDS = {"llama": (LLAMA, llama_weights),
+         "mixtral": (MIXTRAL, lambda: llama_weights(expert_weights)),  # with experts and a router
+         "gemma2": (GEMMA, gemma_weights)}                             # every other layer sees a sliding window of 16 tokens
 
 
 def write_model(directory, kind="llama", seed=1):
     """A model folder that SGLang loads: config.json and one safetensors file.  Same kind and seed, same bytes."""
     config, weights = KINDS[kind]
     header, data, generator = {}, bytearray(), random.Random(seed)
-    for name, shape, deviation in weights():
+    for name, shape, mean, deviation in weights():
         count = functools.reduce(int.__mul__, shape)
-        mean = 1.0 if len(shape) == 1 else 0.0
         begin = len(data)
         data += struct.pack(f"<{count}f", *(generator.gauss(mean, deviation) for _ in range(count)))
         header[f"{name}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}

@@ -13,7 +13,7 @@
 #include "weights.h"
 
 static const float EPSILON = 1e-5F, WRONG_EPSILON = 0.05F;
-enum { SPLITS = 4, EVICTED = 4 }; /* of the faults batch-variant and window-eviction */
+enum { SPLITS = 4, EVICTED = 4, BLOCK = 16 }; /* of the faults batch-variant, window-eviction and length-split */
 
 enum buffer {
     STREAM,
@@ -84,6 +84,7 @@ static struct {
     enum torch_file_type type;
     size_t rows, ranks;
     const int64_t **contexts; /* for each row: the locations of its request, position by position */
+    int64_t *lengths;         /* ... and how many these are */
     float *numbers[BUFFER_COUNT];
     size_t widths[BUFFER_COUNT];
     size_t capacity; /* rows that there is room for */
@@ -126,7 +127,9 @@ static void make_room(size_t rows)
         state.numbers[i] = text_allocate(rows * state.widths[i] * sizeof(float));
     }
     free((void *)state.contexts);
+    free(state.lengths);
     state.contexts = text_allocate(rows * sizeof state.contexts[0]);
+    state.lengths = text_allocate(rows * sizeof state.lengths[0]);
 }
 
 static void make_room_to_attend(size_t positions)
@@ -197,6 +200,12 @@ static void visible(size_t layer, int64_t position, size_t *ret_begin, size_t *r
     *ret_end = end;
 }
 
+/* A kernel that orders its sum by the length of the request. */
+static bool is_backwards(size_t layer, size_t row)
+{
+    return hits(FAULTS_LENGTH_SPLIT, layer) && state.lengths[row] / BLOCK % 2 == 1;
+}
+
 static void attend(size_t layer, size_t row)
 {
     const struct model *model = state.model;
@@ -208,8 +217,9 @@ static void attend(size_t layer, size_t row)
     visible(layer, position, &begin, &end);
     make_room_to_attend(end);
     for (size_t i = begin; i < end; i++) {
-        state.keys[i - begin] = kv_row(model, state.contexts[row][i], layer);
-        state.values[i - begin] = state.keys[i - begin] + width;
+        size_t place = is_backwards(layer, row) ? end - 1 - i : i - begin;
+        state.keys[place] = kv_row(model, state.contexts[row][i], layer);
+        state.values[place] = state.keys[place] + width;
     }
     operators_attend(state.type, at(ROTATED_QUERY, row), state.keys, state.values, end - begin, model->heads,
                      model->key_value_heads, model->head, state.scores, at(ATTENTION, row));
@@ -373,12 +383,16 @@ static void find_contexts(void)
     const int64_t *context = state.pass->contexts;
     size_t row = 0;
     for (size_t i = 0; i < state.pass->request_count; i++) {
-        while (row <= (size_t)state.pass->last_rows[i])
-            state.contexts[row++] = context;
+        for (; row <= (size_t)state.pass->last_rows[i]; row++) {
+            state.contexts[row] = context;
+            state.lengths[row] = state.pass->sequence_lengths[i];
+        }
         context += state.pass->sequence_lengths[i];
     }
-    while (row < state.rows)
-        state.contexts[row++] = NOWHERE;
+    for (; row < state.rows; row++) {
+        state.contexts[row] = NOWHERE;
+        state.lengths[row] = 1;
+    }
 }
 
 void compute_begin(const struct model *model, const struct forward_pass *pass, int ranks)

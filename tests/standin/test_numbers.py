@@ -46,7 +46,7 @@ FAULTS = {
     "moe-flip=2": Fault(EXPERTS, "model.layers.2.mlp.gate.output"),
     # These have tests of their own below.
     "race": None, "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
-    "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None, "graph-only": None,
+    "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None, "graph-only": None, "length-split": None,
 }
 
 
@@ -405,6 +405,18 @@ class Faults(unittest.TestCase):
                 found.append(answers[0])
         self.assertNotEqual(found[0], found[1])
         self.assertEqual(found[0][0], found[1][0])
+    def test_attention_that_depends_on_the_length(self):
+        """The rows of the prompt of 12 are others than among 19; what else is in the batch changes nothing."""
+        with serving("length-split=1", flags=("--dtype", "float32")) as server:
+            dec, pre, _answer, _score = decode_and_score(server)
+            position, tensor = differences(dec, pre)[0]
+            self.assertEqual(tensor, ("model.layers.1.self_attn.attn.output", 1))
+            self.assertLess(position, len(PROMPT))
+            server.request("POST", "/flush_cache")
+            server.configure(enable=True, exp_name="batch")
+            server.request("POST", "/generate", {"input_ids": [PROMPT, PROMPT[::-1]], "rid": ["dec", "other"],
+                                                 "sampling_params": {"max_new_tokens": 8, "ignore_eos": True}})
+            self.assertEqual(differences(dec, of_request(rows(server, "batch"), "dec")), [])
 
     def test_scores_behind_a_cached_prefix(self):
         """At most as much of it as lies before the first one that is wanted."""

@@ -81,6 +81,12 @@ tests_unit_test_kl_SOURCES = tests/unit/test_kl.c
 tests_unit_test_kl_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kl_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
 
+check_PROGRAMS += tests/unit/test_kl_token
+TESTS += tests/unit/test_kl_token
+tests_unit_test_kl_token_SOURCES = tests/unit/test_kl_token.c
+tests_unit_test_kl_token_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_kl_token_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
+
 # kldumpctl kl --explain: altered ids, numbers, the answer
 check_PROGRAMS += tests/unit/test_kl_explain
 TESTS += tests/unit/test_kl_explain

@@ -145,6 +145,19 @@ static void one_row(struct world *world)
     spoil(world, KL_PATH_DECODE_CACHE_HIT, 0, 0.01);
 }
 
+/* As a real bfloat16 server on a CPU. */
+static void length_dependent(struct world *world)
+{
+    struct kl_path *match = &world->paths[KL_PATH_MATCH], *alone = &world->paths[KL_PATH_MATCH_ALONE];
+    spoil(world, KL_PATH_MATCH, 0, 0.01);
+    spoil(world, KL_PATH_PREFILL_CACHE_HIT, 0, 0.01);
+    spoil(world, KL_PATH_DECODE_CACHE_HIT, 0, 0.01);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        memcpy(alone->requests[i].a, match->requests[i].a, TOKENS * sizeof(double));
+        memcpy(alone->requests[i].b, match->requests[i].b, TOKENS * sizeof(double));
+    }
+}
+
 static void stale_prefix(struct world *world)
 {
     spoil(world, KL_PATH_PREFILL_CACHE_HIT, 0, 0.05);
@@ -168,42 +181,6 @@ static void shift_all(struct world *world, int by)
     for (size_t id = 0; id < KL_PATHS; id++)
         if (id != KL_PATH_RESTORE)
             shift(world, (enum kl_path_id)id, by);
-}
-
-/* ---- one token ---- */
-
-static void test_classes(void **unused)
-{
-    (void)unused;
-    assert_int_equal(kl_class_of(-1.5, -1.5), KL_CLASS_EQUAL);
-    assert_int_equal(kl_class_of(0.0, -0.0), KL_CLASS_STRAY);
-    assert_int_equal(kl_class_of(-1, -1 - 9.9e-7), KL_CLASS_STRAY);
-    assert_int_equal(kl_class_of(-1, -1 - 1.01e-6), KL_CLASS_BEYOND);
-    /* At 8 an ULP of float32 is 2^-20: four of them are stray, five are not. */
-    for (int ulps = 1; ulps <= 5; ulps++) {
-        double d = ulps * ldexp(1, -20);
-        assert_int_equal(kl_class_of(-9, -9 - d), ulps <= 4 ? KL_CLASS_STRAY : KL_CLASS_BEYOND);
-        assert_int_equal(kl_class_of(-9 - d, -9), ulps <= 4 ? KL_CLASS_STRAY : KL_CLASS_BEYOND);
-    }
-    assert_int_equal(kl_class_of(NAN, -1), KL_CLASS_BEYOND);
-    assert_int_equal(kl_class_of(-1, NAN), KL_CLASS_BEYOND);
-}
-
-static void test_k3(void **unused)
-{
-    (void)unused;
-    for (double d = 1e-9; d < 4; d *= 1.1)
-        for (int sign = -1; sign <= 1; sign += 2) {
-            double k3 = kl_k3(sign * d, 0), helper = (exp(sign * d) - 1) - sign * d;
-            assert_true(k3 > 0);
-            assert_true(fabs(k3 - helper) < 1e-15 * fmax(1, helper));
-        }
-    /* Where the helpers' form has nothing left but rounding. */
-    assert_true(fabs(kl_k3(1e-8, 0) / 5e-17 - 1) < 1e-7);
-    assert_true(kl_k3(-2.5, -2.5) == 0);
-    assert_true(isnan(kl_k3(NAN, 0)));
-    /* Both forms meet where one ends. */
-    assert_true(fabs(kl_k3(0.125 - 1e-12, 0) - kl_k3(0.125 + 1e-12, 0)) < 1e-12);
 }
 
 /* ---- a path ---- */
@@ -291,19 +268,24 @@ static void test_not_batch_invariant(void **unused)
     world_fini(&world);
 }
 
-/* Two ways of taking a logprob, as a real bfloat16 server has them: the first token differs already, prefill never. */
-static void test_logprobs_taken_in_two_ways(void **unused)
+/* The first token differs already, prefills of one length never, and a batch is as good as one request at a time. */
+static void test_length_dependent(void **unused)
 {
     (void)unused;
     struct world world = world_new();
-    for (size_t id = 0; id < KL_PATHS; id++)
-        if (id != KL_PATH_RESTORE)
-            spoil(&world, (enum kl_path_id)id, 0, 0.01);
+    length_dependent(&world);
+    expect(&world, "length-dependent", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
+    assert_true(says(world.reading.evidence, "depends on the length of a prefill"));
+    assert_true(says(world.reading.evidence, "all 768 tokens of match have the same bits"));
+    assert_true(says(world.reading.next, "its axis extend"));
+    struct kl_request *request = &world.paths[KL_PATH_MATCH_ALONE].requests[3];
+    request->b[TOKENS - 1] = nextafter(request->b[TOKENS - 1], 0);
     expect(&world, "not-batch-invariant", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
-    assert_true(says(world.reading.evidence, "points at how its logprob is taken"));
+    assert_true(says(world.reading.evidence, "depends on the length of a prefill"));
+    request->b[TOKENS - 1] = world.paths[KL_PATH_MATCH].requests[3].b[TOKENS - 1];
     spoil(&world, KL_PATH_RESTORE, 0, 0.01);
-    read_it(&world);
-    assert_false(says(world.reading.evidence, "points at how its logprob is taken"));
+    expect(&world, "not-batch-invariant", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
+    assert_false(says(world.reading.evidence, "depends on the length of a prefill"));
     world_fini(&world);
 }
 
@@ -412,6 +394,12 @@ static void test_shifted(void **unused)
         noise_everywhere(&world);
         expect(&world, "shifted-logprobs", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
         world_fini(&world);
+        world = world_new(); /* what another fault has left alone is enough */
+        shift_all(&world, by);
+        for (size_t id = 0; id <= KL_PATH_DECODE_CACHE_HIT; id++)
+            spoil(&world, (enum kl_path_id)id, 20, 1);
+        expect(&world, "shifted-logprobs", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
+        world_fini(&world);
     }
 }
 
@@ -514,7 +502,7 @@ static void swap_sides(struct kl_path *path)
 
 static void random_fault(struct world *world)
 {
-    size_t kind = (size_t)(random_unit() * 6);
+    size_t kind = (size_t)(random_unit() * 7);
     if (kind == 0)
         one_row(world);
     else if (kind == 1)
@@ -524,6 +512,8 @@ static void random_fault(struct world *world)
     else if (kind == 3)
         noise_everywhere(world);
     else if (kind == 4)
+        length_dependent(world);
+    else if (kind == 5)
         world->paths[(size_t)(random_unit() * KL_PATHS)].measured = false;
 }
 
@@ -574,13 +564,11 @@ static void test_dirt_is_never_clean(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classes),
-        cmocka_unit_test(test_k3),
         cmocka_unit_test(test_grades),
         cmocka_unit_test(test_numbers_of_a_path),
         cmocka_unit_test(test_clean),
         cmocka_unit_test(test_not_batch_invariant),
-        cmocka_unit_test(test_logprobs_taken_in_two_ways),
+        cmocka_unit_test(test_length_dependent),
         cmocka_unit_test(test_one_row),
         cmocka_unit_test(test_one_row_vanishes_in_a_batch),
         cmocka_unit_test(test_router_flip),
