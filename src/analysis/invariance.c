@@ -199,8 +199,17 @@ static void read_match(const struct invariance_match *match, struct invariance_r
 }
 
 void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const struct invariance_match *match,
-                     struct invariance_reading *ret_reading)
+                     const char *foreign, struct invariance_reading *ret_reading)
 {
+    if (foreign != NULL) {
+        say(ret_reading, INVARIANCE_REFUSED,
+            memory_format(
+                "Incomplete: %s. Their requests change the batches and the cache, so the numbers are shown but "
+                "not read.",
+                foreign),
+            "measure again while nobody else uses the server");
+        return;
+    }
     enum invariance_state states[INVARIANCE_AXES];
     bool is_partial = false;
     for (size_t id = 0; id < INVARIANCE_AXES; id++) {
@@ -273,6 +282,6 @@ const char *invariance_state_word(enum invariance_state state)
 
 const char *invariance_condition_word(enum invariance_condition condition)
 {
-    static const char *const words[] = {"broken", "not shown", "holds"};
+    static const char *const words[] = {"broken", "not shown", "holds", "refused"};
     return words[condition];
 }

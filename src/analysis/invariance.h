@@ -68,8 +68,9 @@ const struct invariance_case *invariance_first(const struct invariance_axis *axi
                                                const struct invariance_case **ret_unchanged);
 
 /* Condition 1: every operator on the path gives a row the same bits whatever else is in its batch. */
-enum invariance_condition { INVARIANCE_BROKEN, INVARIANCE_NOT_SHOWN, INVARIANCE_HOLDS };
-const char *invariance_condition_word(enum invariance_condition condition); /* "broken", "not shown", "holds" */
+enum invariance_condition { INVARIANCE_BROKEN, INVARIANCE_NOT_SHOWN, INVARIANCE_HOLDS, INVARIANCE_REFUSED };
+/* "broken", "not shown", "holds", "refused" */
+const char *invariance_condition_word(enum invariance_condition condition);
 
 /* What a KL result over the same prompts and settings says of match. */
 struct invariance_match {
@@ -84,9 +85,10 @@ struct invariance_reading {
 };
 
 /* "holds" only where every axis is unchanged and match is bit-equal or stray, in a batch and alone: the axes hold one
- * kernel against itself, and match the kernels of prefill against those of decode. */
+ * kernel against itself, and match the kernels of prefill against those of decode. `foreign` says who else has used
+ * the server meanwhile (NULL: nobody): then the reading is refused. */
 void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const struct invariance_match *match,
-                     struct invariance_reading *ret_reading);
+                     const char *foreign, struct invariance_reading *ret_reading);
 
 void invariance_axis_fini(struct invariance_axis *axis); /* also of a zeroed one */
 void invariance_reading_fini(struct invariance_reading *reading);

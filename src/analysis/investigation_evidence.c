@@ -17,36 +17,33 @@ static void add_all(struct list *list, const char *before, char *const *items)
 
 /* ---- evidence ---- */
 
-/* What one measurement says in a line; the caller's. */
-static char *measurement(const struct investigation_kl *kl)
+static void add_amount(const struct investigation *in, struct list *list)
 {
-    struct buffer text;
-    char *amount = investigation_facts_amount(kl);
-    buffer_init(&text);
-    buffer_text(&text, amount);
-    if (kl->few > 0)
-        buffer_format(&text, "; %zu of %zu requests in match have such a token", kl->few, kl->requests);
-    if (kl->signature != NULL && kl->condition != KL_CONDITION_NONE)
-        buffer_format(&text, "; signature %s", kl->signature);
-    free(amount);
-    char *own = buffer_steal(&text);
-    buffer_fini(&text);
-    return own;
-}
-
-static void add_measurements(const struct investigation_facts *facts, struct list *list)
-{
-    const struct investigation *in = facts->in;
-    char *own = measurement(&in->own), *dump = measurement(&in->dump);
-    bool alike = in->own.known && in->dump.known && strcmp(own, dump) == 0;
-    if (in->own.known)
-        list_add_format(list, "your own flags%s: %s", alike ? " and those of a dump alike" : "", own);
-    if (in->dump.known && !alike)
-        list_add_format(list, "flags of a dump: %s", dump);
-    if (facts->basis != NULL)
-        add_all(list, "kl: ", facts->basis->evidence);
+    char *own = investigation_facts_amount(&in->own), *dump = investigation_facts_amount(&in->dump);
+    if (in->own.known && in->dump.known && strcmp(own, dump) == 0) {
+        list_add_format(list, "your own flags and those of a dump alike: %s", own);
+    } else {
+        if (in->own.known)
+            list_add_format(list, "your own flags: %s", own);
+        if (in->dump.known)
+            list_add_format(list, "flags of a dump: %s", dump);
+    }
     free(own);
     free(dump);
+}
+
+static void add_kl(const struct investigation_facts *facts, const struct investigation_kl *kl, const char *flags,
+                   struct list *list)
+{
+    if (!kl->known)
+        return;
+    if (kl->signature != NULL && kl->condition != KL_CONDITION_NONE)
+        list_add_format(list, "%s: signature %s", flags, kl->signature);
+    if (kl->few > 0)
+        list_add_format(list, "%s: %zu of %zu requests in match have a token beyond stray", flags, kl->few,
+                        kl->requests);
+    if (kl == facts->basis)
+        add_all(list, "kl: ", kl->evidence);
 }
 
 static void add_axes(const struct investigation_facts *facts, struct list *list)
@@ -114,7 +111,9 @@ void investigation_evidence(const struct investigation_facts *facts, struct list
 {
     const struct investigation *in = facts->in;
     bool expects = facts->own == INVESTIGATION_READ_OPERATOR || facts->dump == INVESTIGATION_READ_OPERATOR;
-    add_measurements(facts, list);
+    add_amount(in, list);
+    add_kl(facts, &in->own, "your own flags", list);
+    add_kl(facts, &in->dump, "flags of a dump", list);
     if (expects && !facts->basis->deterministic)
         list_add(list, "deterministic inference is off: condition 1 cannot be expected to hold");
     add_all(list, "changed for a dump: ", in->settings);

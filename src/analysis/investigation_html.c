@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- parts ---- */
 
@@ -181,11 +180,9 @@ static void add_paths(const struct investigation *in, struct buffer *out)
         buffer_text(out, "</tr>\n");
     }
     buffer_text(out, "</tbody></table>\n");
-    bool alike = in->own.text != NULL && in->dump.text != NULL && strcmp(in->own.text, in->dump.text) == 0;
-    static const char *const under[] = {"your own flags", "the flags of a dump"};
-    for (size_t k = 0; k < (alike ? 1 : 2); k++)
+    for (size_t k = 0; k < 2; k++)
         if (kls[k]->known && kls[k]->text != NULL) {
-            buffer_format(out, "<p class=\"hint\">kl under %s: ", alike ? "both" : under[k]);
+            buffer_format(out, "<p class=\"hint\">kl under %s: ", k == 0 ? "your own flags" : "those of a dump");
             report_html_text(out, kls[k]->text);
             buffer_text(out, "</p>\n");
         }

@@ -73,6 +73,7 @@ void kl_measure(struct kl_path *path);
 struct kl_server {
     uint64_t page_size, sliding_window, state_checkpoint_interval; /* 0: none */
     bool deterministic, mixture_of_experts;
+    const char *foreign; /* who else has used it meanwhile, in words; NULL: nobody */
 };
 
 enum kl_condition { KL_CONDITION_NONE, KL_CONDITION_1, KL_CONDITION_2, KL_CONDITION_REFUSED };

@@ -26,6 +26,11 @@ static bool shifted(const struct kl_facts *facts)
     return facts->shifted;
 }
 
+static bool shared(const struct kl_facts *facts)
+{
+    return facts->server->foreign != NULL;
+}
+
 static bool nothing(const struct kl_facts *facts)
 {
     return !facts->measured;
@@ -64,6 +69,20 @@ static bool cache_dirty(const struct kl_facts *facts)
 /* The order is the order of looks: what makes the numbers worthless, what is clean, what the cache paths say where
  * match is clean, what the position in match says, and only then that operators are not batch-invariant. */
 static const struct signature signatures[] = {
+    {"foreign-requests",
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     ANY,
+     shared,
+     KL_CONDITION_REFUSED,
+     KL_WHERE_NONE,
+     KL_EVIDENCE_FOREIGN,
+     "Incomplete: somebody else has used the server meanwhile. Passes that are shared have other rows, and the cache "
+     "was "
+     "not ours alone, so the numbers are shown but not read.",
+     {"measure again while nobody else uses the server"}},
     {"shifted-logprobs",
      ANY,
      ANY,

@@ -256,14 +256,20 @@ bool kl_reading_few(const struct kl_facts *facts, enum kl_where where)
     return true;
 }
 
+static void add_foreign(const struct kl_facts *facts, struct list *list)
+{
+    list_add(list, facts->server->foreign);
+}
+
 void kl_reading_evidence(const struct kl_facts *facts, unsigned which, struct list *list)
 {
     static const struct {
         unsigned bit;
         void (*add)(const struct kl_facts *facts, struct list *list);
-    } parts[] = {{KL_EVIDENCE_SHIFT, add_shift}, {KL_EVIDENCE_POSITION, add_position}, {KL_EVIDENCE_ALONE, add_alone},
-                 {KL_EVIDENCE_INDEX, add_index}, {KL_EVIDENCE_RESTORE, add_restore},   {KL_EVIDENCE_FEW, add_few},
-                 {KL_EVIDENCE_PATHS, add_paths}};
+    } parts[] = {{KL_EVIDENCE_FOREIGN, add_foreign},   {KL_EVIDENCE_SHIFT, add_shift},
+                 {KL_EVIDENCE_POSITION, add_position}, {KL_EVIDENCE_ALONE, add_alone},
+                 {KL_EVIDENCE_INDEX, add_index},       {KL_EVIDENCE_RESTORE, add_restore},
+                 {KL_EVIDENCE_FEW, add_few},           {KL_EVIDENCE_PATHS, add_paths}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (which & parts[i].bit)
             parts[i].add(facts, list);

@@ -45,6 +45,7 @@ enum {
     KL_EVIDENCE_FEW = 16, /* of the paths behind `where` */
     KL_EVIDENCE_RESTORE = 32,
     KL_EVIDENCE_ALONE = 64,
+    KL_EVIDENCE_FOREIGN = 128,
 };
 
 /* Adds what decided, with numbers; `which` as above. */

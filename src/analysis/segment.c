@@ -169,9 +169,3 @@ enum error_code segment_cut(const struct segment_input *input, struct segment *r
         *ret_count = count;
     return code;
 }
-
-const char *segment_kind_name(enum segment_kind kind)
-{
-    static const char *const names[] = {"fresh", "extend", "decode", "verify", "padding"};
-    return names[kind];
-}

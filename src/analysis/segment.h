@@ -43,5 +43,3 @@ struct segment_input {
  * ERROR_TOO_LARGE. */
 enum error_code segment_cut(const struct segment_input *input, struct segment *ret_segments, size_t *ret_count,
                             struct error *err);
-
-const char *segment_kind_name(enum segment_kind kind);

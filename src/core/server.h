@@ -74,6 +74,8 @@ struct server_answer {
     /* SERVER_LOAD */
     bool load_known; /* false: this release has no such route; treated as idle, and said */
     uint64_t requests;
+    bool prefilled_known; /* the release counts them: 0.5.20 on */
+    uint64_t prefilled;   /* tokens that passes of prefills have computed since the start, without those of /health */
     /* SERVER_PROBE */
     uint64_t prompt_tokens, cached_tokens, completion_tokens;
 };

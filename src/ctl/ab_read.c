@@ -3,6 +3,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "ctl/find.h"
+#include "ctl/foreign.h"
 #include "ctl/result_file.h"
 #include "ctl/show.h"
 
@@ -174,7 +175,9 @@ static enum error_code add_path(struct ab_read *read, const char *name, const ch
 static enum error_code read_kl(struct ab_read *read, struct error *err)
 {
     const struct json *helpers = NULL;
-    enum error_code code = json_get_object(read->json, "helpers", &helpers, err);
+    enum error_code code = foreign_check_result(read->json, err);
+    if (code == ERROR_NONE)
+        code = json_get_object(read->json, "helpers", &helpers, err);
     read->paths = memory_new((json_count(helpers) + 1) * sizeof read->paths[0]);
     for (const struct json *p = json_first(helpers); p != NULL && code == ERROR_NONE; p = json_next(p)) {
         const struct json *requests = NULL;

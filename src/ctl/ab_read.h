@@ -21,7 +21,7 @@ struct ab_read {
 
 /* `name` is a result, a file with the schema kldump.kl/1 or kldump.capture/1; else a run, which stands for the capture
  * EXP.capture.json in its folder. ERROR_USAGE: a file that is neither. ERROR_NOT_FOUND: the run has no such capture.
- * ERROR_INCOMPLETE: the capture says so of itself. ERROR_FORMAT: a member is not as expected. */
+ * ERROR_INCOMPLETE: the result says so of itself. ERROR_FORMAT: a member is not as expected. */
 enum error_code ab_read_open(const char *name, const char *exp, struct ab_read *ret_read, struct error *err);
 /* The same of a result that is at hand. `json` is taken over, also on failure; `name` stands for its file. */
 enum error_code ab_read_take(const char *name, struct json *json, struct ab_read *ret_read, struct error *err);

@@ -140,6 +140,7 @@ struct json *capture_result_json(const struct capture_result *result)
         else
             json_set_null(one, "seal");
     }
+    foreign_json(result->foreign, object);
     struct json *prompts = json_set_object(object, "prompts");
     json_set_string(prompts, "source", result->prompts->source);
     json_set_u64(prompts, "count", result->prompts->count);

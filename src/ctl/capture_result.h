@@ -24,6 +24,7 @@ struct capture_result {
     const char *experiment[CAPTURE_PHASES]; /* NULL: this phase is not dumped */
     const struct prompts *prompts;
     const struct generate_server *server;
+    const struct foreign *foreign;
     unsigned new_tokens;
     bool alone;   /* one request at a time; else all in one batch */
     bool restore; /* the scoring and the one behind the restored prefix are dumped, not the decode */

@@ -177,6 +177,7 @@ static enum error_code prepare(struct capture *capture, struct error *err)
     result->directory = capture->directory;
     result->prompts = &capture->prompts;
     result->server = &capture->endpoint.server;
+    result->foreign = &capture->endpoint.foreign;
     make_requests(capture);
     return ERROR_NONE;
 }
@@ -208,7 +209,7 @@ static enum error_code check_cached(const struct capture *capture, const struct 
                          "nothing was restored",
                          request->rid[CAPTURE_RESTORE], restorable(capture, request->prompt_length));
     if (what != RESTORE && cached != 0)
-        return error_set(err, ERROR_STATE,
+        return error_set(err, ERROR_INCOMPLETE,
                          "%s found %zu tokens in the prefix cache, which had just been flushed; expected 0: keep other "
                          "clients away; prompts that begin alike need --alone",
                          request->rid[what == FILL ? CAPTURE_RESTORE : (enum capture_phase)what], cached);
@@ -318,6 +319,18 @@ static enum error_code seal(struct capture *capture, enum capture_phase phase, e
     return ended;
 }
 
+/* Whose request was in a dump is known by its id; one beside the dumps is seen by the endpoint alone. */
+static enum error_code check_server(struct capture *capture, struct error *err)
+{
+    enum error_code code = endpoint_check(&capture->endpoint, err);
+    if (code != ERROR_NONE || !foreign_seen(&capture->endpoint.foreign))
+        return code;
+    char *text = foreign_text(&capture->endpoint.foreign);
+    code = error_set(err, ERROR_INCOMPLETE, "%s", text);
+    free(text);
+    return code;
+}
+
 static enum error_code run_phase(struct capture *capture, enum capture_phase phase, struct error *err)
 {
     const struct dump_session session = {.experiment = capture->result.experiment[phase],
@@ -336,7 +349,7 @@ static enum error_code run_phase(struct capture *capture, enum capture_phase pha
     capture->begun = true;
     code = send_all(capture, phase, err);
     code = seal(capture, phase, code, err);
-    return code == ERROR_NONE ? endpoint_check(&capture->endpoint, err) : code;
+    return code == ERROR_NONE ? check_server(capture, err) : code;
 }
 
 /* ---- all of it ---- */

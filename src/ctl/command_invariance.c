@@ -133,7 +133,9 @@ static int tell(const struct command *command, const struct request *request, st
                 struct output *out)
 {
     struct error err = ERROR_INIT;
-    invariance_read(report->axes, &report->match, &report->reading);
+    bool foreign = foreign_seen(&report->endpoint->foreign);
+    report->foreign = foreign_text(&report->endpoint->foreign);
+    invariance_read(report->axes, &report->match, foreign ? report->foreign : NULL, &report->reading);
     if (request->as_json) {
         struct json *json = invariance_report_json(report);
         output_json(out, json);
@@ -141,13 +143,15 @@ static int tell(const struct command *command, const struct request *request, st
     } else {
         invariance_report_text(report, out);
     }
-    if (request->repro != NULL && write_script(report, request->repro, &err) != ERROR_NONE)
+    if (request->repro != NULL && !foreign && write_script(report, request->repro, &err) != ERROR_NONE)
         return command_fail(command, &err);
-    if (request->repro != NULL && !request->as_json)
+    if (request->repro != NULL && !foreign && !request->as_json)
         output_pair(out, INVARIANCE_REPORT_LABEL, "script", OUTPUT_PLAIN, "%s", request->repro);
     bool is_changed = report->reading.condition == INVARIANCE_BROKEN;
     for (int id = 0; id < INVARIANCE_AXES; id++)
         is_changed |= invariance_state_of(&report->axes[id]) == INVARIANCE_NOT_REPEATABLE;
+    if (foreign)
+        return STATUS_INCOMPLETE;
     return is_changed ? STATUS_NO : STATUS_DONE;
 }
 
@@ -191,6 +195,7 @@ static int run_on(const struct command *command, const struct request *request, 
     for (int id = 0; id < INVARIANCE_AXES; id++)
         invariance_axis_fini(&report.axes[id]);
     invariance_reading_fini(&report.reading);
+    free(report.foreign);
     invariance_inputs_module_fini(&report.module);
     prompts_fini(&prompts);
     return status;
@@ -252,7 +257,7 @@ const struct command command_invariance = {
         "\n"
         "KLDUMP_API_KEY holds the server's key where it wants one.\n"
         "\n"
-        "Exit status: 0 nothing changes a result, 1 something does, 2 usage, 85 the server failed or changed, 87 no\n"
-        "such run, 130 interrupted.\n",
+        "Exit status: 0 nothing changes a result, 1 something does, 2 usage, 4 somebody else used the server,\n"
+        "85 it failed or changed, 87 no such run, 130 interrupted.\n",
     .run = run,
 };

@@ -141,6 +141,13 @@ static bool wants_json(const struct request *request)
     return request->as_json || request->out != NULL;
 }
 
+static int status_of(const struct kl_report *report)
+{
+    if (foreign_seen(&report->endpoint->foreign))
+        return STATUS_INCOMPLETE;
+    return kl_report_is_fine(report) ? STATUS_DONE : STATUS_NO;
+}
+
 /* Writes and prints the JSON where it is wanted; takes it over. */
 static int finish(const struct command *command, const struct request *request, struct json *json, int status,
                   struct output *out)
@@ -173,7 +180,7 @@ static int measure(const struct command *command, struct request *request, struc
     if (!request->as_json)
         kl_report_text(&take.report, request->all, out);
     int status = finish(command, request, wants_json(request) ? kl_report_json(&take.report) : NULL,
-                        kl_report_is_fine(&take.report) ? STATUS_DONE : STATUS_NO, out);
+                        status_of(&take.report), out);
     kl_take_fini(&take);
     return status;
 }
@@ -330,7 +337,8 @@ const struct command command_kl = {
         "\n"
         "KLDUMP_API_KEY holds the server's key where it wants one.\n"
         "\n"
-        "Exit status: 0 every path clean or below its threshold, 1 not, 2 usage, 85 the server failed or changed,\n"
-        "87 no such run; of --vary also 80 CMD takes no argument, 81 a server did not start, 130 interrupted.\n",
+        "Exit status: 0 every path clean or below its threshold, 1 not, 2 usage, 4 somebody else used the server,\n"
+        "85 it failed or changed, 87 no such run; of --vary also 80 CMD takes no argument, 81 a server did not start,\n"
+        "130 interrupted.\n",
     .run = run,
 };

@@ -6,11 +6,14 @@
 #include "ctl/now.h"
 #include "ctl/show.h"
 #include "http/blocking.h"
+#include "sglang/answers.h"
+#include "sglang/questions.h"
 
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     CONNECT_MS = 5000,
@@ -18,10 +21,19 @@ enum {
     FLUSH_S = 30,
     FLUSH_AGAIN_MS = 250,       /* releases before March 2026 do not wait for an idle server */
     GENERATE_MS = 7 * 86400000, /* as long as it takes; Ctrl-C ends it */
-    INFO_MAX = 16 << 20
+    INFO_MAX = 16 << 20,
+    LOAD_MS = 5000,
+    LOOK_MS = 1000,
+    SETTLE_MS = 2000,
+    SETTLE_AGAIN_MS = 20
 };
 
 static const char key_name[] = "KLDUMP_API_KEY", admin_key_name[] = "KLDUMP_ADMIN_API_KEY";
+
+static bool still_wanted(const struct endpoint *endpoint)
+{
+    return endpoint->wanted == NULL || endpoint->wanted(endpoint->user);
+}
 
 /* ---- one request ---- */
 
@@ -31,8 +43,9 @@ static bool is_for_admin(const struct server_request *request)
     return text_starts(request->path, "/flush_cache");
 }
 
-static enum error_code carry(const struct endpoint *endpoint, const struct server_request *request, uint64_t limit_ms,
-                             size_t most, struct buffer *body, struct transfer_result *ret_result, struct error *err)
+static enum error_code carry_asking(const struct endpoint *endpoint, const struct server_request *request,
+                                    uint64_t limit_ms, size_t most, bool (*wanted)(void *user), void *user,
+                                    struct buffer *body, struct transfer_result *ret_result, struct error *err)
 {
     char *url = memory_format("%s%s", endpoint->url, request->path);
     bool admin = is_for_admin(request);
@@ -45,8 +58,8 @@ static enum error_code carry(const struct endpoint *endpoint, const struct serve
                                         .connect_timeout_ms = CONNECT_MS,
                                         .total_timeout_ms = limit_ms,
                                         .body_max_bytes = most,
-                                        .wanted = endpoint->wanted,
-                                        .user = endpoint->user};
+                                        .wanted = wanted,
+                                        .user = user};
     enum error_code code = blocking_request(&transfer, body, ret_result, err);
     free(url);
     if (code == ERROR_NONE && ret_result->status == 401)
@@ -61,9 +74,21 @@ static enum error_code carry(const struct endpoint *endpoint, const struct serve
     return code;
 }
 
-/* What was understood wrongly or refused gets the same name in front. */
+static enum error_code carry(const struct endpoint *endpoint, const struct server_request *request, uint64_t limit_ms,
+                             size_t most, struct buffer *body, struct transfer_result *ret_result, struct error *err)
+{
+    return carry_asking(endpoint, request, limit_ms, most, endpoint->wanted, endpoint->user, body, ret_result, err);
+}
+
+/* What cannot be read or was refused gets the same name in front, and is the server's failure: neither kldump's own nor
+ * the answer "no". */
 static enum error_code name_answer(const struct endpoint *endpoint, enum error_code code, struct error *err)
 {
+    if (code == ERROR_FORMAT || code == ERROR_STATE) {
+        code = ERROR_SERVER;
+        if (err != NULL)
+            err->code = code;
+    }
     if (code != ERROR_NONE)
         error_prefix(err, "%.80s at %.100s", endpoint->name, endpoint->url);
     return code;
@@ -204,16 +229,95 @@ void endpoint_fini(struct endpoint *endpoint)
     *endpoint = (struct endpoint){0};
 }
 
+/* ---- who else is there ---- */
+
+/* A server that does not say, or not now, leaves load_known false. */
+static void ask_load(struct endpoint *endpoint, struct server_answer *ret_load)
+{
+    for (bool is_second = false;; is_second = true) {
+        struct server_request request;
+        struct transfer_result result = {0};
+        struct error unsaid = ERROR_INIT;
+        struct buffer body;
+        if (endpoint->older_load)
+            questions_build_older(SERVER_LOAD, &request);
+        else
+            questions_build(SERVER_LOAD, NULL, NULL, NULL, 0, false, &request);
+        buffer_init(&body);
+        enum error_code code = carry(endpoint, &request, LOAD_MS, INFO_MAX, &body, &result, &unsaid);
+        answers_read(SERVER_LOAD, code == ERROR_NONE ? result.status : 0, body.data, body.length, NULL, ret_load);
+        server_request_fini(&request);
+        buffer_fini(&body);
+        endpoint->looked_ms = now_ms();
+        if (result.status != 404 || is_second)
+            return;
+        endpoint->older_load = !endpoint->older_load;
+    }
+}
+
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* While nothing of ours runs. What the server says of itself may be behind by a moment. */
+static void settle(struct endpoint *endpoint)
+{
+    int64_t end_ms = now_ms() + SETTLE_MS;
+    for (;;) {
+        struct server_answer load;
+        ask_load(endpoint, &load);
+        bool last = now_ms() >= end_ms || !still_wanted(endpoint);
+        if (!endpoint->foreign.begun && (load.requests == 0 || last)) {
+            foreign_begin(&endpoint->foreign, &load);
+            return;
+        }
+        if (endpoint->foreign.begun && foreign_settle(&endpoint->foreign, &load, last, wall_ms()))
+            return;
+        (void)poll(NULL, 0, SETTLE_AGAIN_MS);
+    }
+}
+
+/* Asked while a batch runs or a flush waits. */
+static bool look_and_ask(void *user)
+{
+    struct endpoint *endpoint = user;
+    if (now_ms() - endpoint->looked_ms >= LOOK_MS) {
+        struct server_answer load;
+        ask_load(endpoint, &load);
+        foreign_look(&endpoint->foreign, &load, wall_ms());
+    }
+    return still_wanted(endpoint);
+}
+
+/* Tokens that their prefills have computed: a request that was taken back is prefilled with its answer so far, and a
+ * mixed pass counts the rows that decode. */
+static void receive(struct endpoint *endpoint, const struct generate_answers *answers)
+{
+    uint64_t least = 0, most = 0;
+    for (size_t i = 0; i < answers->count; i++) {
+        const struct generate_answer *answer = &answers->items[i];
+        uint64_t again = answer->retractions * (answer->prompt_tokens + answer->output_count);
+        least += answer->prompt_tokens - answer->cached_tokens;
+        most += answer->prompt_tokens - answer->cached_tokens + again;
+        most += endpoint->server.mixed_passes ? answer->output_count : 0;
+    }
+    foreign_receive(&endpoint->foreign, least, most);
+}
+
 /* ---- requests ---- */
 
-static enum error_code flush_once(const struct endpoint *endpoint, struct error *err)
+static enum error_code flush_once(struct endpoint *endpoint, struct error *err)
 {
     struct server_request request;
     struct transfer_result result;
     struct buffer body;
     buffer_init(&body);
     generate_build_flush(FLUSH_S, &request);
-    enum error_code code = carry(endpoint, &request, (FLUSH_S + 15) * 1000, INFO_MAX, &body, &result, err);
+    enum error_code code =
+        carry_asking(endpoint, &request, (FLUSH_S + 15) * 1000, INFO_MAX, look_and_ask, endpoint, &body, &result, err);
     if (code == ERROR_NONE && !generate_flushed(result.status, result.body, result.length, err))
         code = name_answer(endpoint, ERROR_SERVER, err);
     server_request_fini(&request);
@@ -221,15 +325,31 @@ static enum error_code flush_once(const struct endpoint *endpoint, struct error 
     return code;
 }
 
+/* A flush was refused for as long as is waited. */
+static enum error_code name_busy(struct endpoint *endpoint, struct error *err)
+{
+    struct server_answer load;
+    ask_load(endpoint, &load);
+    if (load.requests == 0)
+        return ERROR_SERVER;
+    error_set(err, ERROR_INCOMPLETE,
+              "somebody else uses the server: %" PRIu64 " requests run or wait while none of ours does, and so its "
+              "cache cannot be flushed; measure again while nobody else uses it",
+              load.requests);
+    return name_answer(endpoint, ERROR_INCOMPLETE, err);
+}
+
 enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err)
 {
     int64_t end_ms = now_ms() + FLUSH_S * 1000;
     for (;;) {
         enum error_code code = flush_once(endpoint, err);
-        bool may_succeed_yet =
-            code == ERROR_SERVER && now_ms() < end_ms && (endpoint->wanted == NULL || endpoint->wanted(endpoint->user));
-        if (!may_succeed_yet)
+        if (code == ERROR_NONE)
+            settle(endpoint);
+        if (code != ERROR_SERVER || !look_and_ask(endpoint))
             return code;
+        if (now_ms() >= end_ms)
+            return name_busy(endpoint, err);
         (void)poll(NULL, 0, FLUSH_AGAIN_MS);
     }
 }
@@ -247,10 +367,10 @@ enum error_code endpoint_takes(const struct endpoint *endpoint, const int64_t *i
                              ", the size of the vocabulary: the server would die of it",
                              ids[k], k, server->vocabulary);
     if (server->context_length != 0 && length + new_tokens > server->context_length)
-        return error_set(err, ERROR_TOO_LARGE, "%zu ids and %u new tokens do not fit the context of %" PRIu64 " tokens",
+        return error_set(err, ERROR_BAD_VALUE, "%zu ids and %u new tokens do not fit the context of %" PRIu64 " tokens",
                          length, new_tokens, server->context_length);
     if (server->input_limit != 0 && length >= server->input_limit)
-        return error_set(err, ERROR_TOO_LARGE,
+        return error_set(err, ERROR_BAD_VALUE,
                          "%zu ids; the server takes less than %" PRIu64 " (max_req_input_len: its context and KV pool)",
                          length, server->input_limit);
     return ERROR_NONE;
@@ -274,11 +394,16 @@ enum error_code endpoint_generate(struct endpoint *endpoint, const struct genera
     }
     buffer_init(&body);
     generate_build(&known, &built);
-    enum error_code code = carry(endpoint, &built, GENERATE_MS, TRANSFER_BODY_MAX, &body, &result, err);
+    endpoint->looked_ms = now_ms();
+    foreign_send(&endpoint->foreign, request->count);
+    enum error_code code =
+        carry_asking(endpoint, &built, GENERATE_MS, TRANSFER_BODY_MAX, look_and_ask, endpoint, &body, &result, err);
     server_request_fini(&built);
     if (code == ERROR_NONE)
         code = name_answer(endpoint, generate_read(&known, result.status, result.body, result.length, ret_answers, err),
                            err);
+    if (code == ERROR_NONE)
+        receive(endpoint, ret_answers);
     buffer_fini(&body);
     return code;
 }
@@ -293,9 +418,11 @@ static enum error_code tokenize(const struct endpoint *endpoint, const char *tex
     generate_build_tokenize(text, &request);
     enum error_code code = carry(endpoint, &request, INFO_MS, TRANSFER_BODY_MAX, &body, &result, err);
     server_request_fini(&request);
-    if (code == ERROR_NONE)
-        code = name_answer(
-            endpoint, generate_read_tokenize(result.status, result.body, result.length, ret_ids, ret_count, err), err);
+    if (code == ERROR_NONE) {
+        code = generate_read_tokenize(result.status, result.body, result.length, ret_ids, ret_count, err);
+        if (code != ERROR_NONE) /* of any code: ERROR_SERVER is a server without a tokenizer */
+            error_prefix(err, "%.80s at %.100s", endpoint->name, endpoint->url);
+    }
     buffer_fini(&body);
     return code;
 }
@@ -323,6 +450,8 @@ enum error_code endpoint_check(struct endpoint *endpoint, struct error *err)
     enum error_code code = ask_server(endpoint, &later, &note, err);
     if (code == ERROR_NONE)
         code = name_answer(endpoint, generate_server_same(&endpoint->server, &later, err), err);
+    if (code == ERROR_NONE)
+        settle(endpoint);
     generate_server_fini(&later);
     free(note);
     return code;

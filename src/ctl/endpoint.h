@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ctl/find.h"
+#include "ctl/foreign.h"
 #include "ctl/prompts.h"
 #include "sglang/generate.h"
 
@@ -19,6 +20,9 @@ struct endpoint {
     struct find find;              /* where is_run */
     struct generate_server server; /* as it was when opened */
     char *model_note;              /* why config.json of the model could not be read; NULL: it was */
+    struct foreign foreign;        /* who else uses it; up to date after endpoint_check */
+    bool older_load;               /* which route tells of its load */
+    int64_t looked_ms;             /* when it was asked for its load the last time, on the clock of now_ms */
     /* Asked about once a second while an answer is awaited, and after a signal; false ends the request with
      * ERROR_INTERRUPTED. NULL: it is waited for. The caller's, set after endpoint_open. */
     bool (*wanted)(void *user);
@@ -31,11 +35,13 @@ struct endpoint {
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err);
 void endpoint_fini(struct endpoint *endpoint); /* also of a zeroed one */
 
-/* Waits until the server is idle and its prefix cache is empty. ERROR_SERVER, ERROR_UNREACHABLE, ERROR_TIMEOUT. */
+/* Waits until the server is idle and its prefix cache is empty. ERROR_SERVER, ERROR_UNREACHABLE, ERROR_TIMEOUT;
+ * ERROR_INCOMPLETE where requests run although none of ours does. */
 enum error_code endpoint_flush(struct endpoint *endpoint, struct error *err);
 
-/* One batch; the vocabulary of the request is set from the server's. ERROR_TOO_LARGE where a prompt with its new tokens
- * does not fit the context, ERROR_BAD_VALUE where an id is not below the vocabulary's size: a server dies of that. */
+/* One batch; the vocabulary of the request is set from the server's. ERROR_BAD_VALUE where a prompt with its new tokens
+ * does not fit the context, or an id is not below the vocabulary's size: a server dies of that. ERROR_SERVER where the
+ * answer is an error or not what was asked for. */
 enum error_code endpoint_generate(struct endpoint *endpoint, const struct generate_request *request,
                                   struct generate_answers *ret_answers, struct error *err);
 
@@ -47,5 +53,6 @@ enum error_code endpoint_takes(const struct endpoint *endpoint, const int64_t *i
 /* Gives every prompt that is a text its ids, as the server's tokenizer makes them, and takes the hash anew. */
 enum error_code endpoint_tokenize(struct endpoint *endpoint, struct prompts *prompts, struct error *err);
 
-/* Asks again what endpoint_open asked: ERROR_STATE where the server was restarted or its weights were loaded anew. */
+/* Asks again what endpoint_open asked: ERROR_SERVER where the server was restarted or its weights were loaded anew.
+ * That somebody else has used the server is no error: endpoint->foreign says it, and the report of the measurement. */
 enum error_code endpoint_check(struct endpoint *endpoint, struct error *err);

@@ -2,43 +2,27 @@
 
 #include "base/memory.h"
 #include "base/text.h"
+#include "ctl/foreign.h"
+#include "ctl/result_file.h"
 #include "json/json.h"
-#include "sys/file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESULT_MAX = 1 << 30 };
-
-static enum error_code read_result(const char *path, const char *schema, struct json **ret_json, struct error *err)
+/* What was given is no such result: whoever gave it is told, it is no failure of ours. */
+static enum error_code named(const char *option, enum error_code code, struct error *err)
 {
-    static const struct json_limits limits = {.bytes = RESULT_MAX, .depth = JSON_DEPTH, .values = JSON_ANY_VALUES};
-    struct buffer text;
-    struct json *json = NULL;
-    const char *found = "";
-    buffer_init(&text);
-    enum error_code code = file_read(path, RESULT_MAX, &text, err);
-    if (code == ERROR_NONE)
-        code = json_parse(text.data, text.length, limits, &json, err);
-    buffer_fini(&text);
-    if (code == ERROR_NONE)
-        code = json_optional_string(json, "schema", "", &found, err);
-    if (code == ERROR_NONE && strcmp(found, schema) != 0)
-        code = error_set(err, ERROR_FORMAT, "the schema is '%.60s'; expected '%s'", found, schema);
-    if (code == ERROR_NONE)
-        *ret_json = json;
-    else
-        json_free(json);
-    return code;
-}
-
-static enum error_code named(const char *option, const char *path, enum error_code code, struct error *err)
-{
-    /* What was given is no such result: whoever gave it is told, it is no failure of ours. */
     if (code == ERROR_FORMAT)
         code = err->code = ERROR_BAD_VALUE;
     if (code != ERROR_NONE)
-        error_prefix(err, "%s %.200s", option, path);
+        error_prefix(err, "%s", option);
+    return code;
+}
+
+static enum error_code in_file(const char *path, enum error_code code, struct error *err)
+{
+    if (code != ERROR_NONE)
+        error_prefix(err, "'%.200s'", path);
     return code;
 }
 
@@ -72,24 +56,33 @@ static enum error_code get_grade(const struct json *json, const char *member, en
                      member, word);
 }
 
-enum error_code invariance_inputs_match(const char *path, const char *prompts_hash, const char *settings_hash,
-                                        struct invariance_match *ret_match, struct error *err)
+static enum error_code read_match(const struct json *json, const char *prompts_hash, const char *settings_hash,
+                                  struct invariance_match *match, struct error *err)
 {
-    struct json *json = NULL;
-    struct invariance_match match = {.given = true};
-    enum error_code code = read_result(path, "kldump.kl/1", &json, err);
+    enum error_code code = foreign_check_result(json, err);
     if (code == ERROR_NONE)
         code = check_same(json, "prompts.hash", "prompts", prompts_hash, err);
     if (code == ERROR_NONE)
         code = check_same(json, "server.settings_hash", "settings of the server", settings_hash, err);
     if (code == ERROR_NONE)
-        code = get_grade(json, "helpers.match.grade", &match.together, err);
+        code = get_grade(json, "helpers.match.grade", &match->together, err);
     if (code == ERROR_NONE)
-        code = get_grade(json, "helpers.match_alone.grade", &match.alone, err);
+        code = get_grade(json, "helpers.match_alone.grade", &match->alone, err);
+    return code;
+}
+
+enum error_code invariance_inputs_match(const char *path, const char *prompts_hash, const char *settings_hash,
+                                        struct invariance_match *ret_match, struct error *err)
+{
+    struct json *json = NULL;
+    struct invariance_match match = {.given = true};
+    enum error_code code = result_file_read(path, "kldump.kl/", &json, err);
+    if (code == ERROR_NONE)
+        code = in_file(path, read_match(json, prompts_hash, settings_hash, &match, err), err);
     json_free(json);
     if (code == ERROR_NONE)
         *ret_match = match;
-    return named("--kl", path, code, err);
+    return named("--kl", code, err);
 }
 
 /* ---- the operator ---- */
@@ -135,11 +128,11 @@ static enum error_code read_module(const struct json *json, struct invariance_mo
 enum error_code invariance_inputs_module(const char *path, struct invariance_module *ret_module, struct error *err)
 {
     struct json *json = NULL;
-    enum error_code code = read_result(path, "kldump.diff/1", &json, err);
+    enum error_code code = result_file_read(path, "kldump.diff/", &json, err);
     if (code == ERROR_NONE)
-        code = read_module(json, ret_module, err);
+        code = in_file(path, read_module(json, ret_module, err), err);
     json_free(json);
-    return named("--diff", path, code, err);
+    return named("--diff", code, err);
 }
 
 void invariance_inputs_module_fini(struct invariance_module *module)

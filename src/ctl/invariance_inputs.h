@@ -5,7 +5,8 @@
 #include "base/error.h"
 
 /* What match says in the result of `kldumpctl kl --json` (schema kldump.kl/1). ERROR_BAD_VALUE, with both sides, where
- * it is over other prompts or under other settings, or is no such result. */
+ * it is over other prompts or under other settings; ERROR_INCOMPLETE where somebody else has used the server meanwhile;
+ * else as result_file_read. */
 enum error_code invariance_inputs_match(const char *path, const char *prompts_hash, const char *settings_hash,
                                         struct invariance_match *ret_match, struct error *err);
 
@@ -15,6 +16,6 @@ struct invariance_module {
     uint64_t inputs, outputs;    /* elements of one row */
 };
 
-/* ERROR_BAD_VALUE where the result names none, or is no such result. */
+/* ERROR_BAD_VALUE where the result names none; else as result_file_read. */
 enum error_code invariance_inputs_module(const char *path, struct invariance_module *ret_module, struct error *err);
 void invariance_inputs_module_fini(struct invariance_module *module); /* also of a zeroed one */

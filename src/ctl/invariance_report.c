@@ -164,11 +164,13 @@ void invariance_report_text(const struct invariance_report *report, struct outpu
     if (report->match.given)
         output_pair(out, LABEL_WIDTH, "match", OUTPUT_PLAIN, "%s in a batch, %s one request at a time (%s)",
                     kl_grade_word(report->match.together), kl_grade_word(report->match.alone), report->kl_path);
+    output_pair(out, LABEL_WIDTH, "others", foreign_seen(&report->endpoint->foreign) ? OUTPUT_RED : OUTPUT_DIM, "%s",
+                report->foreign);
     output_text(out, "\n");
     output_pair(out, LABEL_WIDTH, "condition 1",
-                reading->condition == INVARIANCE_HOLDS    ? OUTPUT_GREEN
-                : reading->condition == INVARIANCE_BROKEN ? OUTPUT_RED
-                                                          : OUTPUT_YELLOW,
+                reading->condition == INVARIANCE_HOLDS                                                ? OUTPUT_GREEN
+                : reading->condition == INVARIANCE_BROKEN || reading->condition == INVARIANCE_REFUSED ? OUTPUT_RED
+                                                                                                      : OUTPUT_YELLOW,
                 "%s", invariance_condition_word(reading->condition));
     output_pair(out, LABEL_WIDTH, "", OUTPUT_PLAIN, "%s", reading->text);
     if (reading->next != NULL)
@@ -250,6 +252,7 @@ struct json *invariance_report_json(const struct invariance_report *report)
     axes = json_set_object(root, "axes");
     for (int id = 0; id < INVARIANCE_AXES; id++)
         set_axis(json_set_object(axes, invariance_axis_word((enum invariance_axis_id)id)), &report->axes[id]);
+    foreign_json(&report->endpoint->foreign, root);
     json_set_string(root, "module", report->module.module);
     json_set_null(root, "match");
     if (report->match.given) {

@@ -19,6 +19,7 @@ struct invariance_report {
     const char *diff_path; /* NULL: none given; the module is unknown then */
     struct invariance_module module;
     struct invariance_reading reading;
+    char *foreign; /* foreign_text; the holder frees it */
 };
 
 void invariance_report_text(const struct invariance_report *report, struct output *out);

@@ -70,7 +70,7 @@ static enum error_code send_fresh(struct take *take, size_t first, size_t count,
         if (ret_answers->items[i].cached_tokens == 0)
             continue;
         code =
-            error_set(err, ERROR_SERVER,
+            error_set(err, ERROR_INCOMPLETE,
                       "%.80s: prompt %zu: %zu tokens were found in the cache right after it was flushed; expected 0: "
                       "keep other clients away",
                       take->endpoint->name, first + i, ret_answers->items[i].cached_tokens);
@@ -325,6 +325,19 @@ static uint64_t count_requests(const struct invariance_take_plan *plan)
     return total + 2 * batches + plan->most * 7;
 }
 
+/* A refusal in the middle would cost what was measured before. */
+static enum error_code check_lengths(const struct endpoint *endpoint, const struct invariance_take_plan *plan,
+                                     struct error *err)
+{
+    for (size_t i = 0; i < plan->most; i++) {
+        enum error_code code = endpoint_takes(endpoint, plan->prompts->items[i].ids, plan->prompts->items[i].length,
+                                              plan->new_tokens, err);
+        if (code != ERROR_NONE)
+            return error_prefix(err, "prompt %zu", i);
+    }
+    return ERROR_NONE;
+}
+
 enum error_code invariance_take(struct endpoint *endpoint, const struct invariance_take_plan *plan,
                                 struct invariance_axis ret_axes[INVARIANCE_AXES], struct error *err)
 {
@@ -333,7 +346,7 @@ enum error_code invariance_take(struct endpoint *endpoint, const struct invarian
     struct invariance_axis axes[INVARIANCE_AXES] = {0};
     struct take take = {.endpoint = endpoint, .plan = plan, .axes = axes, .total = count_requests(plan)};
     take.scored = memory_new(plan->most * sizeof take.scored[0]);
-    enum error_code code = ERROR_NONE;
+    enum error_code code = check_lengths(endpoint, plan, err);
     for (size_t id = 0; code == ERROR_NONE && id < INVARIANCE_AXES; id++) {
         take.what = invariance_axis_word((enum invariance_axis_id)id);
         code = steps[id](&take, err);

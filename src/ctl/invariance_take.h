@@ -20,6 +20,7 @@ struct invariance_take_plan {
     void *context;
 };
 
-/* Errors of the endpoint, prefixed with the axis; ERROR_INTERRUPTED once endpoint->wanted says no. */
+/* ERROR_BAD_VALUE before the first request for a prompt that does not fit the server with its new tokens. Errors of the
+ * endpoint, prefixed with the axis; ERROR_INTERRUPTED once endpoint->wanted says no. */
 enum error_code invariance_take(struct endpoint *endpoint, const struct invariance_take_plan *plan,
                                 struct invariance_axis ret_axes[INVARIANCE_AXES], struct error *err);

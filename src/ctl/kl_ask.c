@@ -15,16 +15,6 @@ enum error_code kl_ask_begin(struct kl_ask *ask, struct error *err)
     return ERROR_NONE;
 }
 
-enum error_code kl_ask_check(struct kl_ask *ask, struct error *err)
-{
-    enum error_code code = endpoint_check(ask->endpoint, err);
-    if (code != ERROR_STATE)
-        return code;
-    if (err != NULL)
-        err->code = ERROR_SERVER; /* the exit status of ERROR_STATE would say "not clean" */
-    return ERROR_SERVER;
-}
-
 enum error_code kl_ask(struct kl_ask *ask, const char *step, const struct kl_ask_sequence *sequences, size_t count,
                        const struct generate_request *like, struct generate_answers *ret_answers, struct error *err)
 {

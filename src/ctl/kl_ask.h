@@ -23,9 +23,6 @@ struct kl_ask_sequence {
 /* Fills the mark; the rest is the caller's. ERROR_SYSTEM. */
 enum error_code kl_ask_begin(struct kl_ask *ask, struct error *err);
 
-/* Whether it is still the server that endpoint_open asked. ERROR_SERVER where it was restarted or got other weights. */
-enum error_code kl_ask_check(struct kl_ask *ask, struct error *err);
-
 /* One batch with the ids "kl-MARK-STEP-NUMBER"; prompts, temperature and ignore_eos are set here, the rest is `like`.
  */
 enum error_code kl_ask(struct kl_ask *ask, const char *step, const struct kl_ask_sequence *sequences, size_t count,

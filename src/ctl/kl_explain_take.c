@@ -186,7 +186,7 @@ enum error_code kl_explain_take(struct endpoint *endpoint, const struct kl_repor
     if (code == ERROR_NONE)
         code = take_rows(&ask, &about, &explanation, err);
     if (code == ERROR_NONE)
-        code = kl_ask_check(&ask, err);
+        code = endpoint_check(ask.endpoint, err);
     case_fini(&about);
     if (code != ERROR_NONE) {
         kl_explanation_fini(&explanation);

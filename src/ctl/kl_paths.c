@@ -339,8 +339,30 @@ static enum error_code take(struct walk *walk, enum kl_path_id id, struct kl_pat
     }
     enum error_code code = ways[id].take(walk, path, err);
     if (code == ERROR_NONE)
-        code = kl_ask_check(&walk->ask, err);
+        code = endpoint_check(walk->endpoint, err);
     return code == ERROR_NONE ? code : error_prefix(err, "%s", kl_path_word(id));
+}
+
+/* Whether all that the paths send fits: a refusal in the middle would cost what was measured before. */
+static enum error_code check_lengths(const struct walk *walk, struct error *err)
+{
+    const struct kl_paths_plan *plan = walk->plan;
+    bool turns = plan->wanted[KL_PATH_DECODE_CACHE_HIT] && walk->endpoint->server.radix_cache;
+    for (size_t i = 0; i < plan->prompts->count; i++) {
+        size_t length = plan->prompts->items[i].length, first = length + plan->new_tokens,
+               second = first + plan->comma_count;
+        enum error_code code =
+            endpoint_takes(walk->endpoint, plan->prompts->items[i].ids, length, plan->new_tokens, err);
+        if (code == ERROR_NONE)
+            code = endpoint_takes(walk->endpoint, NULL, first, 0, err);
+        if (code == ERROR_NONE && turns)
+            code = endpoint_takes(walk->endpoint, NULL, second, plan->new_tokens, err);
+        if (code == ERROR_NONE && turns)
+            code = endpoint_takes(walk->endpoint, NULL, second + plan->new_tokens, 0, err);
+        if (code != ERROR_NONE)
+            return error_prefix(err, "prompt %zu of %zu ids, with what is decoded after it", i, length);
+    }
+    return ERROR_NONE;
 }
 
 enum error_code kl_paths_take(struct endpoint *endpoint, const struct kl_paths_plan *plan,
@@ -353,7 +375,9 @@ enum error_code kl_paths_take(struct endpoint *endpoint, const struct kl_paths_p
                                 .progress = plan->progress,
                                 .context = plan->context}};
     struct kl_path paths[KL_PATHS] = {0};
-    enum error_code code = kl_ask_begin(&walk.ask, err);
+    enum error_code code = check_lengths(&walk, err);
+    if (code == ERROR_NONE)
+        code = kl_ask_begin(&walk.ask, err);
     for (int id = 0; id < KL_PATHS; id++)
         if (plan->wanted[id] && (!ways[id].needs_cache || endpoint->server.radix_cache))
             walk.ask.total += ways[id].steps * plan->prompts->count;

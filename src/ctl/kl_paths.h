@@ -23,6 +23,7 @@ struct kl_paths_plan {
 };
 
 /* Fills all of `ret_paths` (kl_path_fini), measured by kl_measure; those that were not wanted or could not be taken say
- * why. Errors of the endpoint, prefixed with the path. */
+ * why. Errors of the endpoint, prefixed with the path; before the first request ERROR_BAD_VALUE for a prompt that does
+ * not fit the server with all that is decoded after it. */
 enum error_code kl_paths_take(struct endpoint *endpoint, const struct kl_paths_plan *plan,
                               struct kl_path ret_paths[KL_PATHS], struct error *err);

@@ -17,6 +17,7 @@ struct kl_report {
     struct kl_path paths[KL_PATHS];
     struct kl_reading reading;
     struct kl_explanation explanation; /* zeroed: not asked for */
+    char *foreign;                     /* foreign_text; owned */
 };
 
 const char *kl_report_target(const struct kl_report *report); /* the run's name, or the URL */

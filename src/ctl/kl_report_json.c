@@ -18,7 +18,8 @@ struct kl_server kl_report_server(const struct kl_report *report)
                               .sliding_window = server->sliding_window,
                               .state_checkpoint_interval = server->state_checkpoint_interval,
                               .deterministic = server->deterministic,
-                              .mixture_of_experts = server->moe_known && server->mixture_of_experts};
+                              .mixture_of_experts = server->moe_known && server->mixture_of_experts,
+                              .foreign = foreign_seen(&report->endpoint->foreign) ? report->foreign : NULL};
 }
 
 bool kl_report_path_is_fine(const struct kl_report *report, enum kl_path_id id)
@@ -185,6 +186,7 @@ struct json *kl_report_json(const struct kl_report *report)
     helpers = json_set_object(root, "helpers");
     for (int id = 0; id < KL_PATHS; id++)
         set_path(helpers, report, (enum kl_path_id)id);
+    foreign_json(&report->endpoint->foreign, root);
     set_reading(root, &report->reading);
     kl_explain_report_json(&report->explanation, root);
     return root;

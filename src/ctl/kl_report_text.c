@@ -208,6 +208,8 @@ static void print_reading(const struct kl_report *report, struct output *out)
     bool clean = reading->condition == KL_CONDITION_NONE;
     output_pair(out, LABEL_WIDTH, "reading", clean ? OUTPUT_GREEN : OUTPUT_RED, "%s", reading->text);
     print_list("evidence", reading->evidence, out);
+    if (!foreign_seen(&report->endpoint->foreign))
+        output_pair(out, LABEL_WIDTH, "others", OUTPUT_DIM, "%s", report->foreign);
     print_list("next", reading->next, out);
     if (reading->condition == KL_CONDITION_2 && !report->explanation.asked)
         pair(out, "", "kldumpctl kl --explain worst: what the wrong output is the right answer to");

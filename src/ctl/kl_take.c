@@ -4,6 +4,7 @@
 #include "sglang/kl_helper.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PROMPTS_DEFAULT "32:1500-4500:1"
@@ -52,6 +53,15 @@ double kl_take_temperature(const struct generate_server *server)
     return kl_helper_temperature(server->version);
 }
 
+static void read_paths(struct kl_report *report)
+{
+    free(report->foreign);
+    kl_reading_fini(&report->reading);
+    report->foreign = foreign_text(&report->endpoint->foreign);
+    const struct kl_server server = kl_report_server(report);
+    kl_read(report->paths, &server, &report->reading);
+}
+
 enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,
                         struct error *err)
 {
@@ -79,10 +89,11 @@ enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *pl
         return code;
     }
     generate_server_hash(&endpoint->server, report->settings_hash);
-    const struct kl_server server = kl_report_server(report);
-    kl_read(report->paths, &server, &report->reading);
-    if (plan->explain != NULL)
+    read_paths(report);
+    if (plan->explain != NULL && !foreign_seen(&endpoint->foreign)) {
         code = kl_explain_take(endpoint, report, plan->explain, &report->explanation, err);
+        read_paths(report); /* somebody else may have come since */
+    }
     if (code != ERROR_NONE)
         kl_take_fini(ret_take);
     return code;
@@ -93,6 +104,7 @@ void kl_take_fini(struct kl_take *take)
     for (int id = 0; id < KL_PATHS; id++)
         kl_path_fini(&take->report.paths[id]);
     kl_reading_fini(&take->report.reading);
+    free(take->report.foreign);
     kl_explanation_fini(&take->report.explanation);
     prompts_fini(&take->prompts);
     *take = (struct kl_take){0};

@@ -46,6 +46,7 @@ libctl_a_SOURCES = \
     src/ctl/find_places.c src/ctl/find_places.h \
     src/ctl/find_text.c \
     src/ctl/follow.c src/ctl/follow.h \
+    src/ctl/foreign.c src/ctl/foreign.h \
     src/ctl/inspect.h \
     src/ctl/inspect_file.c \
     src/ctl/inspect_folder.c \

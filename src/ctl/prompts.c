@@ -200,8 +200,14 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
 enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,
                             struct prompts *ret_prompts, struct error *err)
 {
-    return path != NULL ? prompts_read(path, ret_prompts, err)
-                        : prompts_make(recipe != NULL ? recipe : usual, vocabulary, ret_prompts, err);
+    enum error_code code = path != NULL ? prompts_read(path, ret_prompts, err)
+                                        : prompts_make(recipe != NULL ? recipe : usual, vocabulary, ret_prompts, err);
+    if (code == ERROR_FORMAT) { /* of whoever wrote the file, no failure of ours */
+        code = ERROR_BAD_VALUE;
+        if (err != NULL)
+            err->code = code;
+    }
+    return code;
 }
 
 void prompts_fini(struct prompts *prompts)

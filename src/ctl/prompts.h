@@ -31,7 +31,8 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
 /* Takes the hash anew, once a text has got its ids: a text counts by its ids then. */
 void prompts_hash(struct prompts *prompts);
 
-/* Those of the file `path`, else those that `recipe` makes, else (both NULL) those of the recipe `usual`. */
+/* Those of the file `path`, else those that `recipe` makes, else (both NULL) those of the recipe `usual`.
+ * ERROR_BAD_VALUE also for a file that is not as expected. */
 enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,
                             struct prompts *ret_prompts, struct error *err);
 

@@ -196,12 +196,15 @@ static bool read_configured(const struct json *json, struct server_answer *answe
 }
 
 /* /v1/loads has {"loads":[{"num_running_reqs","num_waiting_reqs"}]}; the older /get_load has a list of {"num_reqs",
- * "num_waiting_reqs"}, where num_reqs counts the waiting ones too. One entry for each replica. */
+ * "num_waiting_reqs"}, where num_reqs counts the waiting ones too. One entry for each replica. From 0.5.20 on an entry
+ * has "total_prefill_uncached_tokens": each pass of a prefill adds its rows, but for those of health probes alone
+ * (managers/scheduler.py). */
 static bool read_load(const struct json *json, struct server_answer *answer)
 {
     struct error err = ERROR_INIT;
     const struct json *loads = json_type(json) == JSON_OBJECT ? json_find(json, "loads") : json;
-    uint64_t total = 0;
+    uint64_t total = 0, prefilled = 0;
+    bool counts = true;
     if (json_type(loads) != JSON_ARRAY || json_count(loads) == 0)
         return problem(answer, "load: expected a list with one entry for each replica");
     for (const struct json *entry = json_first(loads); entry != NULL; entry = json_next(entry)) {
@@ -214,12 +217,20 @@ static bool read_load(const struct json *json, struct server_answer *answer)
         } else {
             code = json_get_u64(entry, "num_reqs", &running, &err);
         }
+        uint64_t tokens = 0;
+        bool has_count = json_member(entry, "total_prefill_uncached_tokens") != NULL;
+        if (code == ERROR_NONE && has_count)
+            code = json_get_u64(entry, "total_prefill_uncached_tokens", &tokens, &err);
         if (code != ERROR_NONE)
             return problem(answer, "load: %s", err.message);
+        counts = counts && has_count;
         total += running + waiting;
+        prefilled += tokens;
     }
     answer->load_known = true;
     answer->requests = total;
+    answer->prefilled_known = counts;
+    answer->prefilled = counts ? prefilled : 0;
     return true;
 }
 

@@ -50,6 +50,7 @@ enum error_code generate_read_tokenize(int http_status, const char *body, size_t
 struct generate_answer {
     char *rid;
     size_t prompt_tokens, cached_tokens;
+    size_t retractions; /* how often it was taken back and prefilled again */
     int64_t *output_ids;
     double *output_logprobs; /* [output_count], of output_ids; NULL: none asked for */
     size_t output_count;
@@ -84,6 +85,7 @@ struct generate_server {
     uint64_t state_checkpoint_interval; /* of recurrent models: mamba chunk or track interval; 0: none or not said */
     unsigned tp_size;
     bool radix_cache, deterministic, mixture_of_experts, moe_known;
+    bool mixed_passes; /* a pass of a prefill may decode others, too */
     bool graphs_known, graphs_off;
     char *weight_version;  /* changes with the weights where whoever loads new ones says so; NULL: not said */
     char *start_text;      /* of this process of the server: differs after a restart; NULL: not said */

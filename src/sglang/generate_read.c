@@ -38,10 +38,14 @@ static enum error_code read_finish(const struct generate_request *request, const
 static enum error_code read_counts(const struct generate_prompt *prompt, const struct json *item,
                                    struct generate_answer *answer, struct error *err)
 {
-    uint64_t prompt_tokens = 0, cached = 0;
+    uint64_t prompt_tokens = 0, cached = 0, retractions = 0, older = 0;
     enum error_code code = json_get_u64(item, "meta_info.prompt_tokens", &prompt_tokens, err);
     if (code == ERROR_NONE)
         code = json_get_u64(item, "meta_info.cached_tokens", &cached, err);
+    if (code == ERROR_NONE)
+        code = json_optional_u64(item, "meta_info.num_retractions", 0, &retractions, err);
+    if (code == ERROR_NONE) /* before 0.5.14 */
+        code = json_optional_u64(item, "meta_info.total_retractions", 0, &older, err);
     if (code != ERROR_NONE)
         return code;
     if (prompt_tokens != prompt->length)
@@ -54,6 +58,7 @@ static enum error_code read_counts(const struct generate_prompt *prompt, const s
                          cached, prompt_tokens);
     answer->prompt_tokens = (size_t)prompt_tokens;
     answer->cached_tokens = (size_t)cached;
+    answer->retractions = (size_t)(retractions + older);
     return ERROR_NONE;
 }
 
@@ -123,6 +128,11 @@ static enum error_code read_scores(const struct json *item, const struct scored 
     const struct json *list = NULL;
     char path[64] = "meta_info.";
     text_copy(path + strlen(path), sizeof path - strlen(path), scored->name);
+    if (json_find(item, path) == NULL)
+        return error_set(err, ERROR_FORMAT,
+                         "no %s, although return_logprob was sent; nothing can be measured without logprobs: ask the "
+                         "server itself, without a layer in between that drops them",
+                         path);
     enum error_code code = json_get_array(item, path, &list, err);
     if (code != ERROR_NONE)
         return code;

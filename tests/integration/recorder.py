@@ -16,6 +16,7 @@ class Recorder(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.target, self.kept = port, []
         self.look = lambda path, body: None  # called for each that is kept
+        self.missing = set()  # paths that this server does not have
 
     @property
     def url(self):
@@ -30,6 +31,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command == "POST" and self.path.split("?")[0] in ("/generate", "/flush_cache"):
             self.server.kept.append((self.path, json.loads(body) if body else None))
             self.server.look(*self.server.kept[-1])
+        if self.path.split("?")[0] in self.server.missing:
+            self.send_error(404)
+            return
         connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=LIMIT_S)
         connection.request(self.command, self.path, body, {"Content-Type": self.headers.get("Content-Type") or "application/json"})
         answer = connection.getresponse()

@@ -314,13 +314,14 @@ static cJSON *one_answer(cJSON *raw, const char *rid, double begun)
     cJSON_AddStringToObject(meta, "weight_version", "default");
     cJSON_AddNumberToObject(meta, version_number() >= 514 ? "num_retractions" : "total_retractions",
                             number_in(raw, "retractions", 0));
-    bool logprobs = cJSON_HasObjectItem(raw, "output_token_logprobs");
+    bool logprobs = cJSON_HasObjectItem(raw, "output_token_logprobs") && !faults_on(FAULTS_NO_LOGPROBS);
     if (logprobs)
         spoil(answer, meta);
-    move(raw, "input_token_logprobs", meta);
-    move(raw, "output_token_logprobs", meta);
-    if (logprobs)
+    if (logprobs) {
+        move(raw, "input_token_logprobs", meta);
+        move(raw, "output_token_logprobs", meta);
         cJSON_AddNumberToObject(meta, "output_token_logprobs_length", completion);
+    }
     cJSON_AddNumberToObject(meta, "reasoning_tokens", 0);
     cJSON_AddNumberToObject(meta, "completion_tokens", completion);
     cJSON_AddNumberToObject(meta, "cached_tokens", cached);

@@ -26,6 +26,7 @@ static struct channel *main_process;
 static struct request *waiting; /* in order of arrival */
 static struct request *running;
 static unsigned long decode_count;
+static double prefilled; /* tokens, since they were last told */
 
 /* ------------------------------------------------------------------ lists */
 
@@ -209,9 +210,29 @@ static void answer(const struct request *request)
     cJSON *reply = cJSON_CreateObject();
     cJSON_AddNumberToObject(reply, "id", (double)call->id);
     cJSON_AddItemToObject(reply, "answers", call->answers);
+    passes_tell_prefilled(reply);
     channel_send(main_process, reply);
     *at = call->next;
     free(call);
+}
+
+void passes_tell_prefilled(cJSON *reply)
+{
+    cJSON_AddNumberToObject(reply, "prefilled", prefilled);
+    prefilled = 0;
+}
+
+/* Passes of health probes alone are not counted (0.5.23, scheduler.py, read). */
+static void count_prefilled(const struct batch *batch)
+{
+    static const char health[] = "HEALTH_CHECK_";
+    double tokens = 0;
+    bool counts = false;
+    for (size_t i = 0; i < batch->count; i++) {
+        tokens += (double)batch->spans[i];
+        counts = counts || strncmp(batch->requests[i]->rid, health, sizeof health - 1) != 0;
+    }
+    prefilled += counts ? tokens : 0;
 }
 
 static bool is_stop(const struct request *request, int64_t token)
@@ -407,6 +428,7 @@ static bool prefill(const char **ret_error)
     if (!run_batch(&batch, PREFILL, ret_error))
         return false;
     log_prefill(&batch, cached, before);
+    count_prefilled(&batch);
     for (size_t i = 0, row = 0; i < batch.count; row += batch.spans[i++]) {
         struct request *request = batch.requests[i];
         score(request, row, batch.spans[i]);
@@ -476,6 +498,16 @@ static void join_foreign(const char *prefix, size_t tokens, size_t wanted)
     append(&waiting, request_new_internal(rid, tokens == 1 ? IDS : IDS + 1, tokens, wanted));
 }
 
+/* The fault `stranger`: beside the batch with this number, counted from 1, of those that ask for logprobs. */
+static bool is_strangers_turn(const cJSON *requests)
+{
+    static long batches;
+    if (!faults_on(FAULTS_STRANGER) ||
+        !cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(requests->child, "return_logprob")))
+        return false;
+    return ++batches == atol(faults_value(FAULTS_STRANGER));
+}
+
 /* One half of a disaggregated pair: a prefill server makes one token, a decode server gets the prompt's keys and values
  * and its first token from the other half. */
 static void accept_one(struct request *request)
@@ -531,6 +563,6 @@ void passes_accept(long id, const cJSON *message)
         longest = request->wanted > longest ? request->wanted : longest;
         accept_one(request);
     }
-    if (dumping && faults_on(FAULTS_FOREIGN_REQUEST))
+    if ((dumping && faults_on(FAULTS_FOREIGN_REQUEST)) || is_strangers_turn(list))
         join_foreign("", 3, longest);
 }

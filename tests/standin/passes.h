@@ -21,6 +21,9 @@ void passes_abort(long call);
 
 bool passes_busy(void);
 
+/* Adds `prefilled`: tokens that passes of prefills have computed since this was last told. */
+void passes_tell_prefilled(cJSON *reply);
+
 /* At most one forward pass. False: an exception, *ret_error is its text. */
 bool passes_step(const char **ret_error);
 

@@ -244,6 +244,7 @@ static void on_message(const cJSON *message)
         }
         cJSON *reply = cJSON_CreateObject();
         cJSON_AddBoolToObject(reply, "ok", idle);
+        passes_tell_prefilled(reply);
         reply_to(id, reply);
     } else if (strcmp(op, "abort") == 0) {
         passes_abort((long)cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(message, "call")));

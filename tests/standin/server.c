@@ -44,6 +44,7 @@ static struct {
     cJSON *answers; /* replies of the scheduler that nobody has fetched yet */
     char *rids[OPEN_MAX_REQUESTS];
     int open;
+    double prefilled; /* tokens */
 } shared = {
     .lock = PTHREAD_MUTEX_INITIALIZER, .sending = PTHREAD_MUTEX_INITIALIZER, .answered = PTHREAD_COND_INITIALIZER};
 
@@ -180,7 +181,9 @@ static void *read_answers(void *leader)
 {
     cJSON *message;
     while ((message = channel_receive(leader, true)) != NULL) {
+        const cJSON *prefilled = cJSON_GetObjectItemCaseSensitive(message, "prefilled");
         pthread_mutex_lock(&shared.lock);
+        shared.prefilled += prefilled != NULL ? prefilled->valuedouble : 0;
         cJSON_AddItemToArray(shared.answers, message);
         pthread_cond_broadcast(&shared.answered);
         pthread_mutex_unlock(&shared.lock);
@@ -213,6 +216,14 @@ void server_request_refused(const char *rid)
 {
     if (faults_on(FAULTS_DRAIN_STUCK))
         server_request_begin(rid);
+}
+
+double server_prefilled(void)
+{
+    pthread_mutex_lock(&shared.lock);
+    double tokens = shared.prefilled;
+    pthread_mutex_unlock(&shared.lock);
+    return tokens;
 }
 
 int server_open_requests(void)

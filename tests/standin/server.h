@@ -36,6 +36,9 @@ void server_request_begin(const char *rid);
 void server_request_end(const char *rid);
 int server_open_requests(void);
 
+/* Tokens that passes of prefills have computed since the start, those of health probes alone left out. */
+double server_prefilled(void);
+
 /* A request was refused with 400: of no consequence unless the fault drain-stuck is on. */
 void server_request_refused(const char *rid);
 

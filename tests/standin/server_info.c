@@ -239,6 +239,8 @@ static cJSON *load_of(int replica, time_t now)
     cJSON_AddNumberToObject(load, "max_running_requests", (double)arguments->max_running_requests);
     cJSON_AddNumberToObject(load, "token_usage", 0);
     cJSON_AddNumberToObject(load, "gen_throughput", 0);
+    if (version_number() >= 520)
+        cJSON_AddNumberToObject(load, "total_prefill_uncached_tokens", replica == 0 ? server_prefilled() : 0);
     return load;
 }
 

@@ -194,6 +194,12 @@ tests_unit_test_progress_SOURCES = tests/unit/test_progress.c
 tests_unit_test_progress_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_progress_LDADD = libctl.a libbase.a $(CMOCKA_LIBS)
 
+check_PROGRAMS += tests/unit/test_foreign
+TESTS += tests/unit/test_foreign
+tests_unit_test_foreign_SOURCES = tests/unit/test_foreign.c
+tests_unit_test_foreign_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_foreign_LDADD = $(kldumpctl_LDADD) $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/test_prompts
 TESTS += tests/unit/test_prompts
 tests_unit_test_prompts_SOURCES = tests/unit/test_prompts.c

@@ -276,10 +276,13 @@ static void what_it_means(void **state)
         axes[INVARIANCE_DECODE].again = made(1, 10, s->again);
         axes[INVARIANCE_DECODE].measured = !s->unmeasured;
         axes[INVARIANCE_EXTEND].partial = s->partial;
-        invariance_read(axes, &s->match, &reading);
+        invariance_read(axes, &s->match, NULL, &reading);
         if (reading.condition != s->condition || strstr(reading.text, s->words) == NULL)
             fail_msg("%s: %s: %s", s->name, invariance_condition_word(reading.condition), reading.text);
         assert_true((reading.next == NULL) == (s->condition == INVARIANCE_HOLDS));
+        invariance_reading_fini(&reading);
+        invariance_read(axes, &s->match, "3 tokens", &reading);
+        assert_true(reading.condition == INVARIANCE_REFUSED && strstr(reading.text, "3 tokens") != NULL);
         for (size_t id = 0; id < INVARIANCE_AXES; id++)
             invariance_axis_fini(&axes[id]);
         invariance_reading_fini(&reading);

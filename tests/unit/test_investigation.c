@@ -159,9 +159,6 @@ static void test_other_prompts(void **state)
     in = investigation_world(WORLD_OPERATOR, WORLD_CLEAN, NULL);
     in.dump.temperature = 1;
     expect(in, "other-prompts", NOTHING_SAID, false, STATUS_NO, "cannot be held side by side");
-    in = investigation_world(WORLD_OPERATOR, WORLD_CLEAN, NULL);
-    in.own.temperature = 1;
-    expect(in, "other-prompts", NOTHING_SAID, false, STATUS_NO, "cannot be held side by side");
 }
 
 static void test_own_flags_alone(void **state)

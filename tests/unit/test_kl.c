@@ -403,6 +403,19 @@ static void test_shifted(void **unused)
     }
 }
 
+/* Before all else: nothing is read of numbers that somebody else may have changed. */
+static void test_somebody_else(void **unused)
+{
+    (void)unused;
+    struct world world = world_new();
+    world.server.foreign = "somebody else has used the server: 3 tokens";
+    expect(&world, "foreign-requests", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
+    assert_true(says(world.reading.evidence, "3 tokens"));
+    shift_all(&world, 1);
+    expect(&world, "foreign-requests", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
+    world_fini(&world);
+}
+
 static void test_not_enough(void **unused)
 {
     (void)unused;
@@ -577,6 +590,7 @@ int main(void)
         cmocka_unit_test(test_few_requests),
         cmocka_unit_test(test_decode_forgets),
         cmocka_unit_test(test_shifted),
+        cmocka_unit_test(test_somebody_else),
         cmocka_unit_test(test_not_enough),
         cmocka_unit_test(test_without_restore),
         cmocka_unit_test(test_noise_on_top),

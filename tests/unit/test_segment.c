@@ -71,11 +71,12 @@ static const struct toy toys[] = {
 
 static void describe(const struct segment *segments, size_t count, char *out, size_t size)
 {
+    static const char *const kinds[] = {"fresh", "extend", "decode", "verify", "padding"};
     out[0] = '\0';
     for (size_t i = 0; i < count; i++) {
         size_t length = strlen(out);
         snprintf(out + length, size - length, "%s%s %u+%u@%lld", i > 0 ? " " : "",
-                 segments[i].tree ? "tree" : segment_kind_name(segments[i].kind), segments[i].row, segments[i].rows,
+                 segments[i].tree ? "tree" : kinds[segments[i].kind], segments[i].row, segments[i].rows,
                  (long long)segments[i].position);
     }
 }

@@ -379,6 +379,12 @@ static void test_load(void **state)
               "\"num_waiting_reqs\":0}]}");
     assert_true(answer.ok);
     assert_int_equal(answer.requests, 6);
+    assert_false(answer.prefilled_known);
+    read_text(SERVER_LOAD, 200,
+              "{\"loads\":[{\"num_running_reqs\":0,\"num_waiting_reqs\":0,\"total_prefill_uncached_tokens\":3},"
+              "{\"num_running_reqs\":0,\"num_waiting_reqs\":0,\"total_prefill_uncached_tokens\":4}]}");
+    assert_true(answer.prefilled_known);
+    assert_int_equal(answer.prefilled, 7);
     read_text(SERVER_LOAD, 200, "[{\"dp_rank\":0,\"num_reqs\":4,\"num_waiting_reqs\":1,\"num_tokens\":9}]");
     assert_true(answer.ok && answer.load_known);
     assert_int_equal(answer.requests, 4);
@@ -421,6 +427,8 @@ static void test_hostile(void **state)
         {SERVER_LOAD, "[]"},
         {SERVER_LOAD, "[null]"},
         {SERVER_LOAD, "{\"loads\":[{\"num_running_reqs\":null}]}"},
+        {SERVER_LOAD,
+         "{\"loads\":[{\"num_running_reqs\":1,\"num_waiting_reqs\":0,\"total_prefill_uncached_tokens\":-1}]}"},
         {SERVER_LOAD, "{\"loads\":[{\"num_running_reqs\":-1,\"num_waiting_reqs\":0}]}"},
         {SERVER_ENABLE, "[null]"},
         {SERVER_ENABLE, "[]"},

@@ -316,6 +316,8 @@ static void test_wrong_answers(void **state)
         {"\"prompt_tokens\":2", "\"prompt_tokens\":3", ERROR_FORMAT, "the server has added to the prompt"},
         {"\"cached_tokens\":0", "\"cached_tokens\":3", ERROR_FORMAT, "cached_tokens is 3; expected at most"},
         {"\"cached_tokens\":0,", "", ERROR_FORMAT, "cached_tokens"},
+        {"\"cached_tokens\":0,", "\"cached_tokens\":0,\"num_retractions\":-1,", ERROR_FORMAT, "num_retractions"},
+        {"\"input_token_logprobs\"", "\"other\"", ERROR_FORMAT, "nothing can be measured without logprobs"},
         {"[9,10]", "[9]", ERROR_FORMAT, "output_ids has 1 ids; expected 2: the answer was cut"},
         {"[9,10]", "[9,10,11]", ERROR_FORMAT, "output_ids has 3 ids; expected 2"},
         {"[9,10]", "[9,50]", ERROR_FORMAT, "output_ids.1 is 50; expected an id below 50"},
