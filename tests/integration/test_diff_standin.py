@@ -16,7 +16,7 @@ from test_numbers import EXPERTS, FAULTS, LLAMA, PROMPT, RECURRENT  # noqa: E402
 
 TOKENS = 8
 EQUAL, DIFFERENT, NOT_PROVEN = 0, 1, 3
-KINDS = {"kv-off-by-one": "op+cache", "window-eviction": "op+cache", "state-update": "state", "checkpoint-rotation": "state"}
+KINDS = {"kv-off-by-one": "op+cache", "window-eviction": "op+cache", "page-gap": "op+cache", "state-update": "state", "checkpoint-rotation": "state"}
 # One of each kind: what else the stand-in can do to a matrix product is in its own tests.
 NAMED = [name for name, fault in FAULTS.items() if fault and not name.startswith("batch-variant=")]
 

@@ -11,16 +11,16 @@ import pytest
 import guarded
 
 CLEAN, DIRTY, USAGE, SETTINGS, NOT_ARMED, INTERRUPTED = 0, 1, 2, 80, 81, 130
-SMALL = ["--synthetic", "8:20:1", "--min-samples", "8", "--new", "12"]
+SMALL = ["--min-samples", "8", "--new", "12"]
 PATHS = ["match", "match_alone", "prefill_cache_hit", "decode_cache_hit", "restore"]
 SOURCE = Path(__file__).resolve().parents[2]
 
 
-def arguments(place, server, *settings, faults="", flags=(), more=(), knobs=()):
+def arguments(place, server, *settings, faults="", flags=(), more=(), knobs=(), prompts="8:20:1"):
     """The faults stand in CMD, so that env in front of the server is tried as well."""
     variables = {**server.environment(), "KLDUMP_STANDIN_FAULTS": faults, **dict(knobs)}
     varied = [word for setting in settings for word in ("--vary", setting)]
-    return ["kl", *varied, *SMALL, "--floor", "64M", "--name", "v", "--dir", place.folder / "v", *more, "--", "env",
+    return ["kl", *varied, "--synthetic", prompts, *SMALL, "--floor", "64M", "--name", "v", "--dir", place.folder / "v", *more, "--", "env",
             *(f"{name}={value}" for name, value in variables.items()), *place.command(server, "--dtype", "float32", *flags)]
 
 
@@ -80,16 +80,18 @@ def differences(given, here):
 
 @pytest.mark.parametrize("faults", ["page-gap=24", "window-eviction=24"])
 def test_places_are_those_of_the_results(place, standin, faults):
-    found = vary(place, standin, "page-size=4", "attention-backend=triton", faults=faults)
+    found = vary(place, standin, "page-size=4", "attention-backend=triton", faults=faults, prompts="8:18-25:2")
     results = [json.loads(Path(one["result"]).read_text()) for one in found["variants"]]
     assert [Path(one["result"]).name for one in found["variants"]] == [
         "1-as-given.json", "2-as-given-again.json", "3-page-size=4.json", "4-attention-backend=triton.json"]
-    seen = set()
+    seen, mixed = set(), False
     for one, result in zip(found["variants"][1:], results[1:]):
         for path in one["paths"]:
             places = differences(results[0]["helpers"][path["path"]], result["helpers"][path["path"]])
             assert path["differing"] == sum(len(positions) for _number, _alike, positions in places)
             assert path["compared_tokens"] == 12 * len(places)
+            mixed = mixed or next((not alike for _number, alike, positions in places if positions), False) and any(
+                alike for _number, alike, positions in places if positions)
             wanted = min(((not alike, number, positions[0]) for number, alike, positions in places if positions), default=None)
             if wanted is None:
                 assert path["first"] is None
@@ -97,6 +99,7 @@ def test_places_are_those_of_the_results(place, standin, faults):
             assert path["first"] == {"request": wanted[1], "position": wanted[2], "restored_otherwise": wanted[0]}
             seen.add((one["label"], path["path"]))
             assert path["grade"] == result["helpers"][path["path"]]["grade"] and path["mean"] == result["helpers"][path["path"]]["mean"]
+    assert mixed == (faults == "page-gap=24"), "a request that is restored otherwise differs before one that is not"
     assert ("page-size=4", "decode_cache_hit") in seen and all(label == "page-size=4" for label, _path in seen)
     a, b = found["variants"][0]["result"], variant(found, "page-size=4")["result"]
     assert json.loads(place.ctl("ab", a, b, "--json", status=1).stdout)["settings"][0]["name"] == "page_size"
@@ -201,6 +204,20 @@ def test_interrupted(place, standin, number):
     assert process.returncode == INTERRUPTED and "what was measured so far lies in" in error, error
     run = json.loads(place.ctl("status", "v-2", "--json").stdout)["runs"][0]
     assert run["state"] == "ended" and not place.survivors()
+
+
+def test_tokens_that_are_drawn_need_a_seed(place, standin):
+    """Up to 0.5.12 the helpers draw at temperature 1: under another seed at each start nothing can be compared."""
+    python = place.folder / "drawing/python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {standin.python(place)} "$@"\n[ -z "$DRAWN" ] || set -- "$@" --random-seed $$\nexec {standin.python(place)} "$@"\n')
+    python.chmod(0o755)
+    old = [("KLDUMP_STANDIN_VERSION", "0.5.12.post1")]
+    words = [str(python) if word == str(standin.python(place)) else word
+             for word in arguments(place, standin, "page-size=4", knobs=[*old, ("DRAWN", "1")], more=["--paths", "match"])]
+    done = place.ctl(*words, status=SETTINGS)
+    assert "as given again: tokens are drawn at temperature 1" in done.stderr and "give CMD a --random-seed" in done.stderr
+    place.ctl(*arguments(place, standin, "page-size=4", knobs=old, more=["--paths", "match"]), status=CLEAN)
 
 
 def test_a_wrapper_is_refused(place, standin):
