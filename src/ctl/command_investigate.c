@@ -87,7 +87,8 @@ static enum error_code take_prompts(const struct request *request, struct invest
     struct prompts prompts = {0};
     work->prompts_path = request->prompts;
     work->synthetic = request->synthetic != NULL || request->prompts != NULL ? request->synthetic : PROMPTS_DEFAULT;
-    enum error_code code = prompts_get(work->prompts_path, work->synthetic, "", 0, &prompts, err);
+    /* These ids are for the hash alone: the vocabulary is not known before a server is up. */
+    enum error_code code = prompts_get(work->prompts_path, work->synthetic, "", INT32_MAX, &prompts, err);
     if (code == ERROR_NONE && prompts.count < work->least)
         code = error_set(err, ERROR_BAD_VALUE,
                          "%zu prompts; at least %llu are wanted, as fewer tell little of a mean: give more, or "

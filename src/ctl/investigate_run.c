@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RESULT_MODE = 0600, CAPTURE_MOST = 4, SIGNALED = 128 };
+enum { ERROR_BYTES = 64 * 1024, RESULT_MODE = 0600, CAPTURE_MOST = 4, SIGNALED = 128 };
 
 static const struct {
     const char *kind, *text;
@@ -239,11 +239,26 @@ static char *show_command(const struct list *arguments, const char *result)
     return buffer_steal(&text);
 }
 
+/* Where the command that runs leaves the message of its failure. */
+static char *error_path(const struct investigate *work)
+{
+    return memory_format("%s/.error", work->directory);
+}
+
+static void make_environment(const struct investigate *work, struct list *environment)
+{
+    char *path = error_path(work);
+    unlink(path);
+    list_add_all(environment, environ);
+    list_environment_set(environment, OUTPUT_ERROR_FILE, path);
+    free(path);
+}
+
 /* Its standard output becomes the result, as a whole or not at all. *ret_status: its exit status. */
 static enum error_code run_command(struct investigate *work, const struct list *arguments, const char *result,
                                    int *ret_status, struct error *err)
 {
-    struct list words = {0};
+    struct list words = {0}, environment = {0};
     struct file_replacement file;
     bool was_interrupted = false;
     int status = 0;
@@ -253,16 +268,21 @@ static enum error_code run_command(struct investigate *work, const struct list *
     list_add(&words, program);
     list_add_all(&words, arguments->items);
     free(program);
+    make_environment(work, &environment);
     enum error_code code = file_replace_begin(result, RESULT_MODE, &file, err);
     if (code == ERROR_NONE) {
-        const struct spawn spawn = {
-            .argv = words.items, .output_fd = file.fd, .has_output = true, .dies_with_us = true};
+        const struct spawn spawn = {.argv = words.items,
+                                    .environment = &environment,
+                                    .output_fd = file.fd,
+                                    .has_output = true,
+                                    .dies_with_us = true};
         code = spawn_run(&spawn, &status, &was_interrupted, err);
         if (code == ERROR_NONE && status < SIGNALED && lseek(file.fd, 0, SEEK_END) > 0)
             code = file_replace_commit(&file, FILE_SYNC, err);
         else
             file_replace_abandon(&file);
     }
+    list_fini(&environment);
     list_fini(&words);
     if (was_interrupted) {
         work->interrupted = true;
@@ -320,18 +340,27 @@ static char *doctor_says(const struct investigate *work)
     return buffer_steal(&text);
 }
 
-static void fail_by_status(struct investigate *work, enum investigation_step_id id, int status)
+/* What the command said itself, else what its status means. */
+static char *why_failed(const struct investigate *work, enum investigation_step_id id, int status)
 {
     const char *meaning = error_status_meaning(status);
-    char *why = id == INVESTIGATION_DOCTOR ? doctor_says(work) : NULL;
+    char *path = error_path(work), *why = NULL;
+    struct buffer text;
+    buffer_init(&text);
+    file_read(path, ERROR_BYTES, &text, NULL);
+    unlink(path);
+    free(path);
+    if (id == INVESTIGATION_DOCTOR)
+        why = doctor_says(work);
+    else if (status > SIGNALED)
+        why = memory_format("it died of signal %d", status - SIGNALED);
     if (why == NULL || why[0] == '\0') {
         free(why);
-        why = status > SIGNALED ? memory_format("it died of signal %d", status - SIGNALED)
-                                : memory_format("exit status %d (%s); its own message stands above", status,
-                                                meaning != NULL ? meaning : "unknown");
+        why = text.length > 0 ? buffer_steal(&text)
+                              : memory_format("exit status %d (%s)", status, meaning != NULL ? meaning : "unknown");
     }
-    fail(work, id, status, why);
-    free(why);
+    buffer_fini(&text);
+    return why;
 }
 
 /* The errors of starting a server have its exit status behind them. */
@@ -374,7 +403,9 @@ static void do_step(struct investigate *work, enum investigation_step_id id)
         return;
     }
     if (status >= 32 || (kind->fine >> status & 1) == 0) {
-        fail_by_status(work, id, status);
+        char *why = why_failed(work, id, status);
+        fail(work, id, status, why);
+        free(why);
         return;
     }
     step->state = INVESTIGATION_DONE;

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -232,6 +233,16 @@ void output_json(struct output *out, const struct json *json)
     buffer_text(&out->pending, "\n");
 }
 
+static void keep_error(const char *text)
+{
+    const char *path = getenv(OUTPUT_ERROR_FILE);
+    int fd = path != NULL ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    if (fd < 0)
+        return;
+    (void)!output_write_all(fd, text, strlen(text));
+    close(fd);
+}
+
 int output_error(const char *command, const struct error *err)
 {
     char clean[sizeof err->message + 64];
@@ -240,6 +251,7 @@ int output_error(const char *command, const struct error *err)
         memory_format("kldumpctl%s%s: %s\n", command != NULL ? " " : "", command != NULL ? command : "", clean);
     /* standard error is the last resort: nothing is left to tell its failure to */
     (void)!output_write_all(STDERR_FILENO, line, strlen(line));
+    keep_error(clean);
     free(line);
     return (int)error_status(err->code);
 }

@@ -58,7 +58,9 @@ void output_table(struct output *out, size_t columns, const char *const *heading
 void output_json(struct output *out, const struct json *json);
 
 /* Standard error, at once: "kldumpctl COMMAND: MESSAGE" (COMMAND may be NULL); returns the exit status that belongs to
- * the error's code. */
+ * the error's code. Also into the file that the variable OUTPUT_ERROR_FILE of the environment names, in place of what
+ * is in it: for a command that another one has started, which tells the message in a report. */
+#define OUTPUT_ERROR_FILE "KLDUMP_ERROR_FILE"
 int output_error(const char *command, const struct error *err);
 
 /* Columns that a text takes on a terminal: characters, not bytes. */

@@ -157,6 +157,16 @@ def test_each_fault(place, standin, faults, end, states):
         assert any("disable_decode_cuda_graph" in line for line in look.report()["settings"])
 
 
+@pytest.mark.real
+def test_the_unedited_server(place, servers):
+    """float32 on a CPU: condition 1, in the first matrix product."""
+    look = Look(place, servers("real"), prompts=["--synthetic", "2:24-40:3", "--min-samples", "2", "--new", "8"])
+    look.run(status=DIVERGES, limit=1200)
+    assert set(look.states().values()) == {"done"}
+    assert look.end() == ("operator", "1", "model.layers.0.self_attn.qkv_proj")
+    assert json.loads((look.folder / "diff.json").read_text())["verdict"]["layer"] == 0
+
+
 def test_only_under_the_flags_of_a_dump(place, standin):
     """Nobody has that divergence: the own flags are clean, and that is the end."""
     eager = place.folder / "eager"
@@ -351,6 +361,8 @@ def test_dumps_that_do_not_fit(place, standin):
     assert "of the byte budget are left (--budget)" in done.stderr
     assert "tried again with 2 of the prompts" in done.stderr and "tried again with 1 of the prompts" in done.stderr
     assert look.states()["capture"] == "failed" and look.states()["diff"] == "not reached"
+    why = next(step["why"] for step in look.report()["steps"] if step["step"] == "capture")
+    assert "of the byte budget are left (--budget)" in why and why in look.report()["answer"]["text"] + str(look.report()["answer"]["not_measured"])
     assert not list((look.folder / "dumps").glob("capture*"))
 
 
