@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "standin"))
 import guarded  # noqa: E402
 import standin as player  # noqa: E402
+from test_kl import class_of  # noqa: E402
 from test_numbers import EAGER  # noqa: E402
 
 player.PROGRAM = guarded.STANDIN
@@ -89,9 +90,12 @@ def test_where_it_changed(base, tmp_path):
     for number, (x, y) in enumerate(zip(*(r["helpers"]["match"]["requests"] for r in (a, b)))):
         same = next((k for k, ids in enumerate(zip(x["ids"], y["ids"])) if ids[0] != ids[1]), len(x["ids"]))
         differ = [k for k in range(same) if (x["a"][k], x["b"][k]) != (y["a"][k], y["b"][k])]
+        classes = sum(class_of(x["a"][k], x["b"][k]) != class_of(y["a"][k], y["b"][k]) for k in range(same))
+        largest = max([abs(x[series][k] - y[series][k]) for k in range(same) for series in "ab"], default=0)
         if differ or same < len(x["ids"]):
-            wanted.append((number, x["rid"], same, len(x["ids"]) - same, len(differ), x["first"] + (differ[0] if differ else same)))
-    assert [(r["request"], r["rid_a"], r["tokens"], r["other_tokens"], r["logprobs"], r["position"]) for r in match["changed_requests"]] == wanted
+            wanted.append((number, x["rid"], same, len(x["ids"]) - same, len(differ), x["first"] + (differ[0] if differ else same), classes, largest))
+    keys = ("request", "rid_a", "tokens", "other_tokens", "logprobs", "position", "classes", "largest")
+    assert [tuple(r[key] for key in keys) for r in match["changed_requests"]] == wanted
     assert wanted and match["changed"] == len(wanted)
     text = ab(base, other, status=CHANGED).stdout
     assert f"{wanted[0][1]} at {wanted[0][5]}" in text and "no setting that the server shows differs" in text

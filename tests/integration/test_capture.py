@@ -148,6 +148,22 @@ def test_what_cannot_be_restored_is_refused(place, standin):
     assert not list(run.directory.glob("capture*")) and not list(other.directory.glob("capture*"))
 
 
+@pytest.mark.parametrize("fault, more", [("batch-variant=1:down_proj:20", []), ("stale-prefix=3", ["--restore"])])
+def test_numbers_are_those_of_the_logprobs(place, standin, fault, more):
+    run = guard(place, standin, fault)
+    done = capture(run, "--synthetic", "3:9-14:5", "--new", "6", *more)
+    report = kept(run)
+    pairs = []
+    for request in report["requests"]:
+        behind = request["restored_logprobs"][request["prompt_tokens"]:] if more else request["decoded_logprobs"]
+        pairs += zip(request["scored_logprobs"][request["prompt_tokens"]:], behind)
+    equal, largest = sum(a == b for a, b in pairs), max(abs(a - b) for a, b in pairs)
+    found = report["logprobs"]
+    assert len(pairs) == 18 and equal < 18
+    assert (found["tokens"], found["bit_equal"], found["largest_difference"], found["shifted"]) == (18, equal, largest, False)
+    assert f"{equal} of 18 tokens are bit-equal, the largest difference is {largest:.2g}" in done.stdout
+
+
 def test_prompts_from_a_file(place, standin):
     run = guard(place, standin)
     (place.folder / "p.jsonl").write_text('{"input_ids": [20, 30, 40]}\n\n{"input_ids": [21, 31]}\n')

@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "standin"))
 import guarded  # noqa: E402
 from recorder import recording  # noqa: E402
+from test_kl import class_of  # noqa: E402
 
 PROMPTS = [[16 + (7 * i + 31 * k) % 96 for i in range(length)] for k, length in enumerate((20, 33, 27, 40, 21, 25, 30, 22))]
 AXES = ("prefill", "extend", "decode")
@@ -129,6 +130,47 @@ def test_a_decode_of_one_row_is_another(place, standin, fault):
     assert "the first that changes a result is a batch of 2" in text and "one row on a cached prefix" in text
     assert f"request 0, position {first['position']}" in text and f"{first['ulp']} ULP" in text
     assert "module       unknown" in text
+
+
+def answers(run, count, scored, alone):
+    """Of the first prompts: logprobs of each, scored or of its new tokens, alone or in one batch."""
+    more = {"max_new_tokens": 0 if scored else 8, "temperature": 0, "ignore_eos": True}
+    groups = [[ids] for ids in PROMPTS[:count]] if alone else [PROMPTS[:count]]
+    found = []
+    for ids in groups:
+        url = f"http://127.0.0.1:{run.status()['port']}"
+        urllib.request.urlopen(urllib.request.Request(f"{url}/flush_cache", method="POST"), timeout=30).close()
+        found += guarded.post(f"{url}/generate", {"input_ids": ids, "sampling_params": more, "return_logprob": True,
+                                                  "logprob_start_len": 0 if scored else -1})
+    return [[entry[0] for entry in answer["meta_info"]["input_token_logprobs" if scored else "output_token_logprobs"]] for answer in found]
+
+
+def ulps(a, b):
+    """Between two float32, which are as many apart as their bits where both have one sign."""
+    bits = [struct.unpack("<i", struct.pack("<f", value))[0] for value in (a, b)]
+    return abs(bits[0] - bits[1])
+
+
+def test_numbers_are_those_of_the_answers(place, standin):
+    """Taken again, by requests of one's own: the scores of a prompt and its first new token; the new tokens behind it."""
+    run = serve(place, standin, "batch-variant=1:down_proj:40", ["--dtype", "float32"])
+    axes = measure(run, CHANGED)["axes"]
+    for size in (2, 4):
+        scores = [answers(run, size, True, alone) for alone in (True, False)]
+        tokens = [answers(run, size, False, alone) for alone in (True, False)]
+        prefill = [[[*score[1:], new[0]] for score, new in zip(*side)] for side in zip(scores, tokens)]
+        decode = [[new[1:] for new in side] for side in tokens]
+        for axis, skipped, (alone, batch) in (("prefill", 1, prefill), ("decode", None, decode)):
+            case = next(case for case in axes[axis]["cases"] if case["size"] == size)
+            pairs = [(i, k, a, b) for i, (one, other) in enumerate(zip(alone, batch)) for k, (a, b) in enumerate(zip(one, other))]
+            classes = [class_of(a, b) for _i, _k, a, b in pairs]
+            assert (case["compared"], case["max_abs"]) == (len(pairs), max(abs(a - b) for _i, _k, a, b in pairs))
+            assert [case[key] for key in ("bit_equal", "stray", "beyond")] == [classes.count(key) for key in ("bit_equal", "stray", "beyond")]
+            i, k, a, b = next(pair for pair in pairs if pair[2] != pair[3])
+            position = k + (skipped or len(PROMPTS[i]) + 1)
+            first = case["first"]
+            assert (first["request"], first["position"], first["reference"], first["found"]) == (i, position, a, b)
+            assert (first["ulp"], first["class"]) == (ulps(a, b), class_of(a, b))
 
 
 def test_without_a_prefix_cache(place, standin):

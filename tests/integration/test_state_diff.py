@@ -1,5 +1,6 @@
 """kldumpctl state-diff: the states that two runs restored, from the lines of a probe in their servers."""
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -115,6 +116,38 @@ def run_with_probe(place, standin, name, faults="", probe="1"):
         guarded.post(url, {"input_ids": ids, "rid": f"r{last}", "sampling_params": {"max_new_tokens": 2, "temperature": 0}})
     place.ctl("stop", name)
     return run
+
+
+PROBE = re.compile(r"kldump-state rank=(\d+) slot=(\d+) length=(\d+) layer=(\d+) name=(\S+) absmax=(\S+) ;")
+
+
+def visits_of(run):
+    """[(slot, length)] and {layer: absmax} of each restore, from the log's lines."""
+    found = []
+    for _rank, slot, length, layer, name, absmax in PROBE.findall(run.log):
+        place, what = (int(slot), int(length)), (int(layer), name)
+        if not found or found[-1][0] != place or what in found[-1][1]:
+            found.append((place, {}))
+        found[-1][1][what] = float(absmax)
+    return found
+
+
+def test_numbers_are_those_of_the_lines(place, standin):
+    """Slot by slot; the stand-in gives both runs the same slots in the same order."""
+    right, stale = (visits_of(run_with_probe(place, standin, name, faults)) for name, faults in (("right", ""), ("stale", "stale-prefix=10")))
+    found = state_diff(place, "right", "stale", status=DIFFERENT)
+    for side, visits in ((found["a"], right), (found["b"], stale)):
+        assert (side["restores"], side["hits"], side["lost"], side["damaged"]) == (len(visits), sum(len(hits) for _place, hits in visits), 0, 0)
+    wanted = []
+    for (place_a, hits_a), (place_b, hits_b) in zip(right, stale):
+        differ = sorted(what for what in hits_a if hits_a[what] != hits_b[what])
+        what = differ[0] if differ else max(hits_a, key=lambda what: hits_a[what])
+        wanted.append((place_a[1], place_a[0], place_b[0], len(hits_a), len(differ), what, hits_a[what], hits_b[what]))
+    rows = [(r["length"], r["slot_a"], r["slot_b"], r["compared"], r["different"], (r["layer"], r["name"]), r["absmax_a"], r["absmax_b"])
+            for r in found["rows"]]
+    assert sorted(rows) == sorted(wanted)
+    assert (found["equal"], found["differ"]) == (sum(w[4] == 0 for w in wanted), sum(w[4] > 0 for w in wanted)) and found["differ"] > 0
+    assert found["only_in_a"] == found["only_in_b"] == found["not_finite"] == 0
 
 
 def test_runs_of_the_stand_in(place, standin):
