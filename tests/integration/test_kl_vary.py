@@ -10,7 +10,7 @@ import pytest
 
 import guarded
 
-CLEAN, DIRTY, USAGE, SETTINGS, NOT_ARMED, INTERRUPTED = 0, 1, 2, 80, 81, 130
+CLEAN, DIRTY, USAGE, INCOMPLETE, SETTINGS, NOT_ARMED, INTERRUPTED = 0, 1, 2, 4, 80, 81, 130
 SMALL = ["--min-samples", "8", "--new", "12"]
 PATHS = ["match", "match_alone", "prefill_cache_hit", "decode_cache_hit", "restore"]
 SOURCE = Path(__file__).resolve().parents[2]
@@ -177,6 +177,12 @@ def test_as_given_it_does_not_start(place, standin):
     assert "as given: run v-1 has ended" in done.stderr and done.stdout == ""
     done = place.ctl(*arguments(place, standin, "page-size=4", faults="bad-answer=text:/generate:logprobs"), status=None)
     assert done.returncode not in (CLEAN, DIRTY, NOT_ARMED) and "as given: " in done.stderr
+
+
+def test_somebody_else_uses_the_server(place, standin):
+    """Other numbers would be his: nothing is compared."""
+    done = place.ctl(*arguments(place, standin, "page-size=4", faults="stranger", more=["--json"]), status=INCOMPLETE)
+    assert "as given: " in done.stderr and "somebody else" in done.stderr and done.stdout == "", done
 
 
 def test_a_server_that_ends_while_it_is_measured(place, standin):
