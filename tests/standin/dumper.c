@@ -6,17 +6,15 @@
 #include "dumper.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "dump_write.h"
 #include "faults.h"
 #include "filter.h"
 #include "knobs.h"
@@ -78,7 +76,6 @@ static struct {
     long step, dump_index;
     long dumped_passes;
     bool capturing;
-    bool full; /* fault disk-full: its one cut file is written */
     char chosen_name[96];
     char message[512];
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -256,74 +253,6 @@ void dumper_set_name(const char *name)
 
 /* ------------------------------------------------------------------ files */
 
-bool dumper_make_folders(const char *path)
-{
-    char partial[1200];
-    snprintf(partial, sizeof partial, "%s", path);
-    for (char *at = partial + 1;; at++) {
-        if (*at != '/' && *at != '\0')
-            continue;
-        char kept = *at;
-        *at = '\0';
-        if (mkdir(partial, 0777) != 0 && errno != EEXIST)
-            return false;
-        *at = kept;
-        if (kept == '\0')
-            return true;
-    }
-}
-
-static void skip_line(const char *error)
-{
-    log_dumper(state.rank, "Observe error=%s when saving data, skip the tensor", error);
-}
-
-/* How much of a file fits. A full disk takes whole pages of the last file that it takes, and nothing of the next. */
-static size_t room_for(size_t length)
-{
-    if (state.capturing)
-        return 0;
-    enum { PAGE_BYTES = 4096 };
-    if (faults_on(FAULTS_FAILING_WRITES) && state.dump_index % 2 == 0)
-        return state.dump_index % 4 == 0 ? 0 : length * 2 / 3;
-    if (!faults_on(FAULTS_DISK_FULL) || state.dump_index <= faults_number(FAULTS_DISK_FULL))
-        return length;
-    size_t last = !state.full && length > PAGE_BYTES ? (length - 1) / PAGE_BYTES * PAGE_BYTES : 0;
-    state.full = state.full || last > 0;
-    return last;
-}
-
-static void write_file(const char *path, const struct text *content)
-{
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        char error[256];
-        snprintf(error, sizeof error, "open file failed with strerror: %s", strerror(errno));
-        skip_line(error);
-        return;
-    }
-    size_t length = room_for(content->length), done = 0;
-    while (done < length) {
-        ssize_t got = write(fd, content->data + done, length - done);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            break;
-        done += (size_t)got;
-    }
-    close(fd);
-    if (done == content->length)
-        return;
-    char error[128];
-    snprintf(error, sizeof error, "[enforce fail at inline_container.cc:672] . unexpected pos %zu vs %zu",
-             content->length, done);
-    skip_line(
-        state.capturing
-            ? "Cannot copy between CPU and CUDA tensors during CUDA graph capture unless the CPU tensor is pinned."
-        : done == 0 ? "basic_ios::clear: iostream error"
-                    : error);
-}
-
 static void console_line(const char *path, const struct forward_tensor *tensor)
 {
     if (tensor->shape.strings != NULL) {
@@ -391,7 +320,7 @@ static void save(const struct visit *visit, const struct forward_tensor *tensor,
                                    .attention_replicas = state.attention_replicas,
                                    .tokenizer_path = state.model->path};
     torch_file_build(&value, &meta, record, NULL, &file);
-    write_file(path, &file);
+    dump_write_file(path, &file, &(struct dump_write_about){state.rank, state.dump_index, state.capturing});
     text_fini(&data);
     text_fini(&file);
     if (faults_on(FAULTS_SLOW_DUMP))
@@ -420,7 +349,7 @@ static bool on_tensor(void *context, const struct forward_tensor *tensor)
     char folder[1200];
     if (!dumper_folder(folder, sizeof folder))
         return true;
-    if (is_true("enable_output_file") && !dumper_make_folders(folder)) {
+    if (is_true("enable_output_file") && !dump_write_folders(folder)) {
         char detail[1400];
         snprintf(detail, sizeof detail, "[Errno %d] %s: '%s'", errno, strerror(errno), folder);
         return raise_in_forward(visit, "OSError: %.400s", detail);

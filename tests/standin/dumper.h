@@ -51,7 +51,4 @@ bool dumper_enabled(void);
 /* DIR/EXP_NAME; false when dumping is off or the name is not chosen. */
 bool dumper_folder(char *target, size_t size);
 
-/* mkdir -p; false leaves errno. */
-bool dumper_make_folders(const char *path);
-
 #endif

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dump_write.h"
 #include "dumper.h"
 #include "faults.h"
 #include "knobs.h"
@@ -29,7 +30,7 @@ enum { LIFE_S = 180, STORM_S = 60, BLOCK_BYTES = 8 << 20, TICK_MS = 5 };
 
 static bool folder_for_writing(char *folder, size_t size)
 {
-    return dumper_folder(folder, size) && dumper_make_folders(folder);
+    return dumper_folder(folder, size) && dump_write_folders(folder);
 }
 
 /* As much as the rate allows since `started`, in plain writes of at most a block. False: the disk is full. */

@@ -6,6 +6,7 @@ kldump_standin_SOURCES = \
     tests/standin/bad_answer.c tests/standin/bad_answer.h \
     tests/standin/channel.c tests/standin/channel.h \
     tests/standin/compute.c tests/standin/compute.h \
+    tests/standin/dump_write.c tests/standin/dump_write.h \
     tests/standin/dumper.c tests/standin/dumper.h \
     tests/standin/faults.c tests/standin/faults.h tests/standin/faults.def \
     tests/standin/filter.c tests/standin/filter.h \

@@ -832,6 +832,42 @@ class Faults(unittest.TestCase):
             answer = server.generate(tokens=3)[1]
             self.assertEqual((len(answer["output_ids"]), answer["meta_info"]["finish_reason"]["type"]), (3, "length"))
 
+    def test_answers_without_logprobs(self):
+        self.tested.add("no-logprobs")
+        with StandIn("no-logprobs") as server:
+            self.assertTrue(server.ready(), server.log())
+            answer = server.generate(tokens=3, return_logprob=True)[1]
+            self.assertEqual(len(answer["output_ids"]), 3)
+            self.assertEqual([key for key in answer["meta_info"] if "logprob" in key], [])
+
+    def test_a_cache_that_keeps_nothing(self):
+        self.tested.add("evicted-prefix")
+        for faults, found in (("", [0, 11]), ("evicted-prefix", [0, 0])):
+            with StandIn(faults) as server:
+                self.assertTrue(server.ready(), server.log())
+                self.assertEqual([server.generate(tokens=2)[1]["meta_info"]["cached_tokens"] for _ in range(2)], found)
+
+    def test_tokens_of_prefills_are_counted(self):
+        """Of everybody, without what the cache gave and without health probes; the stranger of the fault has 3."""
+        self.tested.add("stranger")
+        with StandIn("stranger=2") as server:
+            def counted():
+                return server.request("GET", "/v1/loads")[1]["loads"][0]["total_prefill_uncached_tokens"]
+            self.assertTrue(server.ready(), server.log())
+            before, found = counted(), []
+            for ids in ([20, 21, 22, 23, 24], [20, 21, 22, 23, 25], [30, 31]):
+                answer = server.generate(ids=ids, tokens=2, return_logprob=True)[1]
+                found.append(counted() - before)
+                before += found[-1]
+                self.assertEqual(answer["meta_info"]["cached_tokens"], 4 if ids[-1] == 25 else 0)
+            self.assertEqual(found, [5, 1 + 3, 2])
+            server.request("GET", "/health_generate")
+            server.request("POST", "/flush_cache")
+            self.assertEqual(counted(), before)
+        with StandIn("", environment={"KLDUMP_STANDIN_VERSION": "0.5.16"}) as server:
+            self.assertTrue(server.ready(), server.log())
+            self.assertNotIn("total_prefill_uncached_tokens", server.request("GET", "/v1/loads")[1]["loads"][0])
+
     def test_other_weights(self):
         with StandIn("") as server:
             self.assertTrue(server.ready(), server.log())

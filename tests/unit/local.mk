@@ -41,6 +41,12 @@ TESTS += tests/unit/test_run_space
 tests_unit_test_run_space_SOURCES = tests/unit/test_run_space.c tests/unit/run_world.c tests/unit/run_world.h
 tests_unit_test_run_space_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/unit $(CMOCKA_CFLAGS)
 tests_unit_test_run_space_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)
+check_PROGRAMS += tests/unit/test_run_external
+TESTS += tests/unit/test_run_external
+tests_unit_test_run_external_SOURCES = tests/unit/test_run_external.c tests/unit/run_world.c tests/unit/run_world.h
+tests_unit_test_run_external_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/unit $(CMOCKA_CFLAGS)
+tests_unit_test_run_external_LDADD = libcore.a libbase.a $(CMOCKA_LIBS)
+
 check_PROGRAMS += tests/unit/test_run_watch
 TESTS += tests/unit/test_run_watch
 tests_unit_test_run_watch_SOURCES = tests/unit/test_run_watch.c tests/unit/run_world.c tests/unit/run_world.h
