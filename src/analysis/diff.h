@@ -142,6 +142,7 @@ struct diff_verdict {
     uint32_t first_unequal; /* behind it; UINT32_MAX for NONE */
     uint32_t after;         /* GLUE: the child call behind which the difference begins; GAP: the producer; UINT32_MAX */
     size_t first_pair;      /* the first target pair (by request, position) where it shows */
+    size_t a_rows, b_rows;  /* of the tensor in the passes of that pair; 0 of NONE */
     size_t tested, unequal; /* target pairs at this place */
     bool one_request;       /* it shows in one of several requests */
     bool one_position;      /* all requests begin to differ at one absolute position > 0 */

@@ -225,9 +225,7 @@ void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const s
                 "size changes, so an operator depends on the number of rows. Settle this first: its noise hides "
                 "condition 2.",
                 changed),
-            "a dump of the smallest change (kldumpctl capture, then diff) names the operator; --diff and --repro make "
-            "a "
-            "script of it");
+            "--dump EXP names the operator, from dumps of the smallest change; with --repro it becomes a script");
     else if (is_any(states, INVARIANCE_NOT_REPEATABLE))
         say(ret_reading, INVARIANCE_NOT_SHOWN,
             memory_format(

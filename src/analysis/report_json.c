@@ -95,6 +95,8 @@ static void set_verdict(struct json *root, const struct diff *diff)
     json_set_string(verdict, "first_unequal",
                     v->first_unequal < diff->observation_count ? diff->observations[v->first_unequal].name : NULL);
     json_set_string(verdict, "after", v->after < diff->call_count ? diff->calls[v->after].name : NULL);
+    json_set_u64(verdict, "dec_rows", v->a_rows);
+    json_set_u64(verdict, "pre_rows", v->b_rows);
     json_set_u64(verdict, "tested", v->tested);
     json_set_u64(verdict, "unequal", v->unequal);
     json_set_bool(verdict, "one_request", v->one_request);

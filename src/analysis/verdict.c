@@ -148,6 +148,11 @@ static void judge_place(const struct scan *scan, struct diff_verdict *verdict, u
     const struct diff_observation *observation = &scan->diff->observations[place];
     verdict->first_unequal = place;
     verdict->first_pair = observation->first_unequal_pair;
+    const struct alignment_pair *pair = &scan->alignment->pairs[verdict->first_pair];
+    const struct side_pass *a = &scan->a->passes[pair->a_pass], *b = &scan->b->passes[pair->b_pass];
+    bool is_of_requests = observation->rows == DIFF_ROWS_REQUEST;
+    verdict->a_rows = is_of_requests ? a->requests : a->tokens;
+    verdict->b_rows = is_of_requests ? b->requests : b->tokens;
     verdict->tested = observation->tested;
     verdict->unequal = observation->unequal;
     verdict->last_equal = last_equal_before(scan, place, verdict->first_pair);

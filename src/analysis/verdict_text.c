@@ -82,12 +82,10 @@ static void add_operator(const struct scan *scan, const struct diff_verdict *ver
 {
     const struct diff *diff = scan->diff;
     const struct diff_call *call = &diff->calls[verdict->call];
-    const struct alignment_pair *pair = &scan->alignment->pairs[verdict->first_pair];
-    size_t rows = scan->a->passes[pair->a_pass].tokens;
     bool is_decode = diff->pairing == DIFF_PAIRING_PHASES;
     buffer_format(text, "Look at %s (%s, %s): it computed %zu row%s in %s and %zu in %s. ", call->name,
-                  call->class->kind, module_class_name(call->class->class), rows, rows == 1 ? "" : "s",
-                  is_decode ? "the decode pass" : "DEC", scan->b->passes[pair->b_pass].tokens,
+                  call->class->kind, module_class_name(call->class->class), verdict->a_rows,
+                  verdict->a_rows == 1 ? "" : "s", is_decode ? "the decode pass" : "DEC", verdict->b_rows,
                   is_decode ? "the reference" : "PRE");
     if (call->class->all_reduce && diff->tp_size > 1) {
         if (has_equal_part(scan, verdict))

@@ -294,31 +294,6 @@ static enum error_code decode_undumped(struct capture *capture, struct error *er
     return code == ERROR_NONE ? send_all(capture, CAPTURE_DECODE, err) : code;
 }
 
-/* Pauses, whatever has happened; a first error stays. */
-static enum error_code seal(struct capture *capture, enum capture_phase phase, enum error_code code, struct error *err)
-{
-    struct dump_session_end end = {0};
-    struct error other = ERROR_INIT;
-    const char *experiment = capture->result.experiment[phase], *reason = NULL;
-    enum error_code ended = dump_session_end(&capture->endpoint.find, experiment, &end, &other);
-    if (ended == ERROR_NONE && end.problem.code != ERROR_NONE) {
-        other = end.problem;
-        ended = other.code;
-        if (code != ERROR_NONE)
-            error_prefix(err, "%.400s; before", other.message);
-    } else if (ended == ERROR_NONE && dump_session_status(&end) != STATUS_DONE) {
-        if (json_get_string(end.seal, "reasons.0", &reason, NULL) != ERROR_NONE)
-            reason = show_sealed_early(end.seal);
-        ended = error_set(&other, ERROR_INCOMPLETE, "%s is incomplete: %.400s", experiment, reason);
-    }
-    capture->result.seal[phase] = end.seal;
-    if (code != ERROR_NONE || ended == ERROR_NONE)
-        return code;
-    if (err != NULL)
-        *err = other;
-    return ended;
-}
-
 /* Whose request was in a dump is known by its id; one beside the dumps is seen by the endpoint alone. */
 static enum error_code check_server(struct capture *capture, struct error *err)
 {
@@ -348,7 +323,7 @@ static enum error_code run_phase(struct capture *capture, enum capture_phase pha
     json_free(answer);
     capture->begun = true;
     code = send_all(capture, phase, err);
-    code = seal(capture, phase, code, err);
+    code = dump_session_close(&capture->endpoint.find, session.experiment, code, &capture->result.seal[phase], err);
     return code == ERROR_NONE ? check_server(capture, err) : code;
 }
 

@@ -1,17 +1,19 @@
 /* kldumpctl invariance: whether a result depends on what it is computed among. */
 #include "base/memory.h"
 #include "base/number.h"
+#include "base/text.h"
 #include "ctl/command.h"
 #include "ctl/interrupt.h"
+#include "ctl/invariance_dump.h"
 #include "ctl/invariance_inputs.h"
 #include "ctl/invariance_report.h"
 #include "ctl/invariance_take.h"
 #include "ctl/progress.h"
-#include "sglang/operator_script.h"
 #include "sys/file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { LEAST = 2, MOST_DEFAULT = 8, NEW_DEFAULT = 32, NEW_MOST = 1000000, SCRIPT_MODE = 0644 };
@@ -19,7 +21,7 @@ enum { LEAST = 2, MOST_DEFAULT = 8, NEW_DEFAULT = 32, NEW_MOST = 1000000, SCRIPT
 
 struct request {
     bool as_json;
-    const char *prompts_file, *synthetic, *new_tokens, *most, *kl, *diff, *repro;
+    const char *prompts_file, *synthetic, *new_tokens, *most, *kl, *diff, *dump, *repro;
     uint64_t new_count, most_count; /* most_count 0: as many as there are prompts, up to MOST_DEFAULT */
 };
 
@@ -43,9 +45,15 @@ static bool take_options(const struct command *command, struct request *request)
     request->new_count = NEW_DEFAULT;
     if (request->prompts_file != NULL && request->synthetic != NULL)
         error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
-    else if (request->repro != NULL && request->diff == NULL)
+    else if (request->repro != NULL && request->diff == NULL && request->dump == NULL)
         error_set(&err, ERROR_USAGE,
-                  "--repro: which operator it is has to be known: --diff FILE of 'kldumpctl diff --json' names it");
+                  "--repro: which operator it is has to be known: --dump EXP names it, or --diff FILE of 'kldumpctl "
+                  "diff --json'");
+    else if (request->dump != NULL && (!text_is_name(request->dump) || strlen(request->dump) > INVARIANCE_DUMP_NAME))
+        error_set(&err, ERROR_USAGE,
+                  "--dump: '%.70s' is not the name of an experiment; 1 to %d of A-Z a-z 0-9 . _ -, not beginning with "
+                  ". or -",
+                  request->dump, INVARIANCE_DUMP_NAME);
     if (err.code == ERROR_NONE)
         number_option("--new", request->new_tokens, LEAST, NEW_MOST, &request->new_count, &err);
     if (err.code == ERROR_NONE)
@@ -74,7 +82,7 @@ static enum error_code get_prompts(const struct request *request, struct endpoin
 
 /* ---- the script ---- */
 
-/* On how many rows the operator had another result: the batch of a decode, or the rows of an extend. */
+/* On how many rows the operator of --diff had another result: the batch of a decode, or the rows of an extend. */
 static uint64_t rows_of(const struct invariance_report *report)
 {
     const struct invariance_case *before, *first = invariance_first(&report->axes[INVARIANCE_DECODE], &before);
@@ -88,43 +96,51 @@ static uint64_t rows_of(const struct invariance_report *report)
     return rows;
 }
 
-static enum error_code build_script(const struct invariance_report *report, uint64_t rows, struct buffer *text,
-                                    struct error *err)
-{
-    const struct invariance_module *module = &report->module;
-    struct operator_script script = {.module = module->module,
-                                     .kind = module->kind,
-                                     .dtype = module->dtype != NULL ? module->dtype : "not in the result of diff",
-                                     .inputs = module->inputs,
-                                     .outputs = module->outputs,
-                                     .rows = rows};
-    enum error_code code = operator_script_build(&script, text, err);
-    if (code != ERROR_NONE)
-        error_prefix(err, "--repro");
-    return code;
-}
-
-static enum error_code write_script(const struct invariance_report *report, const char *path, struct error *err)
+static enum error_code write_script(const struct invariance_module *module, const char *path, struct error *err)
 {
     struct buffer text;
     buffer_init(&text);
-    enum error_code code = build_script(report, rows_of(report), &text, err);
-    if (code == ERROR_NONE) {
+    enum error_code code = invariance_report_script(module, &text, err);
+    if (code == ERROR_NONE)
         code = file_replace(path, text.data, text.length, SCRIPT_MODE, FILE_NO_SYNC, err);
-        if (code != ERROR_NONE)
-            error_prefix(err, "--repro");
-    }
     buffer_fini(&text);
     return code;
 }
 
-static enum error_code check_script(const struct invariance_report *report, struct error *err)
+/* Of --diff, before anything is measured: whether there is a script of this operator at all. */
+static enum error_code check_script(struct invariance_report *report, struct error *err)
 {
     struct buffer text;
     buffer_init(&text);
-    enum error_code code = build_script(report, LEAST, &text, err);
+    report->module.rows = 1;
+    report->module.reference_rows = LEAST;
+    enum error_code code = invariance_report_script(&report->module, &text, err);
     buffer_fini(&text);
-    return code;
+    return code == ERROR_NONE ? code : error_prefix(err, "--repro");
+}
+
+/* What the dumps name may have no script, or nothing may have changed: that is told, and what was measured stands. */
+static enum error_code make_script(const struct request *request, struct invariance_report *report, struct error *err)
+{
+    struct error problem = ERROR_INIT;
+    if (request->diff != NULL) {
+        report->module.rows = 1;
+        report->module.reference_rows = rows_of(report);
+    }
+    const struct invariance_module *module = invariance_report_module(report);
+    if (module == NULL)
+        error_set(&problem, ERROR_BAD_VALUE, "no operator is named");
+    else
+        write_script(module, request->repro, &problem);
+    if (problem.code == ERROR_NONE) {
+        report->script = request->repro;
+    } else if (problem.code == ERROR_BAD_VALUE && request->diff == NULL) {
+        report->no_script = memory_copy(problem.message);
+    } else {
+        *err = problem;
+        return error_prefix(err, "--repro");
+    }
+    return ERROR_NONE;
 }
 
 /* ---- the command ---- */
@@ -136,6 +152,12 @@ static int tell(const struct command *command, const struct request *request, st
     bool foreign = foreign_seen(&report->endpoint->foreign);
     report->foreign = foreign_text(&report->endpoint->foreign);
     invariance_read(report->axes, &report->match, foreign ? report->foreign : NULL, &report->reading);
+    if (request->dump != NULL && !foreign && invariance_report_module(report) != NULL) {
+        free(report->reading.next);
+        report->reading.next = memory_copy("the operator that is named, or one that is batch-invariant in its place "
+                                           "(--enable-deterministic-inference); then the same once more");
+    }
+    enum error_code code = request->repro != NULL && !foreign ? make_script(request, report, &err) : ERROR_NONE;
     if (request->as_json) {
         struct json *json = invariance_report_json(report);
         output_json(out, json);
@@ -143,16 +165,29 @@ static int tell(const struct command *command, const struct request *request, st
     } else {
         invariance_report_text(report, out);
     }
-    if (request->repro != NULL && !foreign && write_script(report, request->repro, &err) != ERROR_NONE)
+    if (code != ERROR_NONE)
         return command_fail(command, &err);
-    if (request->repro != NULL && !foreign && !request->as_json)
-        output_pair(out, INVARIANCE_REPORT_LABEL, "script", OUTPUT_PLAIN, "%s", request->repro);
     bool is_changed = report->reading.condition == INVARIANCE_BROKEN;
     for (int id = 0; id < INVARIANCE_AXES; id++)
         is_changed |= invariance_state_of(&report->axes[id]) == INVARIANCE_NOT_REPEATABLE;
     if (foreign)
         return STATUS_INCOMPLETE;
     return is_changed ? STATUS_NO : STATUS_DONE;
+}
+
+static enum error_code dump(struct invariance_report *report, struct endpoint *endpoint,
+                            const struct invariance_dump_plan *plan, struct error *err)
+{
+    enum error_code code = ERROR_NONE;
+    bool is_any = false;
+    for (int id = 0; code == ERROR_NONE && id < INVARIANCE_AXES; id++) {
+        if (invariance_state_of(&report->axes[id]) != INVARIANCE_CHANGED)
+            continue;
+        is_any = true;
+        code = invariance_dump_axis(endpoint, plan, (enum invariance_axis_id)id, &report->axes[id], &report->dumps[id],
+                                    err);
+    }
+    return code == ERROR_NONE && is_any ? endpoint_check(endpoint, err) : code;
 }
 
 /* What the files say comes first: nobody waits for a measurement that ends in a wrong file. */
@@ -165,13 +200,19 @@ static enum error_code measure(const struct request *request, struct invariance_
         code = invariance_inputs_match(request->kl, plan->prompts->hash, report->settings_hash, &report->match, err);
     if (code == ERROR_NONE && request->diff != NULL)
         code = invariance_inputs_module(request->diff, &report->module, err);
-    if (code == ERROR_NONE && request->repro != NULL)
+    if (code == ERROR_NONE && request->repro != NULL && request->diff != NULL)
         code = check_script(report, err);
+    struct invariance_dump_plan dumps = {.experiment = request->dump, .take = plan};
+    if (code == ERROR_NONE && request->dump != NULL)
+        code = invariance_dump_check(endpoint, &dumps, err);
     interrupt_watch(NULL);
     endpoint->wanted = is_wanted;
     if (code == ERROR_NONE)
         code = invariance_take(endpoint, plan, report->axes, err);
+    if (code == ERROR_NONE && request->dump != NULL && !foreign_seen(&endpoint->foreign))
+        code = dump(report, endpoint, &dumps, err);
     interrupt_unwatch();
+    free(dumps.directory);
     return code;
 }
 
@@ -185,15 +226,21 @@ static int run_on(const struct command *command, const struct request *request, 
                                         .new_tokens = (unsigned)request->new_count,
                                         .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
                                         .context = &progress};
-    struct invariance_report report = {
-        .endpoint = endpoint, .plan = &plan, .kl_path = request->kl, .diff_path = request->diff};
+    struct invariance_report report = {.endpoint = endpoint,
+                                       .plan = &plan,
+                                       .kl_path = request->kl,
+                                       .diff_path = request->diff,
+                                       .experiment = request->dump};
     enum error_code code = get_prompts(request, endpoint, &prompts, &plan.most, &err);
     if (code == ERROR_NONE)
         code = measure(request, &plan, endpoint, &report, &err);
     progress_end(&progress);
     int status = code == ERROR_NONE ? tell(command, request, &report, out) : command_fail(command, &err);
-    for (int id = 0; id < INVARIANCE_AXES; id++)
+    for (int id = 0; id < INVARIANCE_AXES; id++) {
+        invariance_dump_fini(&report.dumps[id]);
         invariance_axis_fini(&report.axes[id]);
+    }
+    free(report.no_script);
     invariance_reading_fini(&report.reading);
     free(report.foreign);
     invariance_inputs_module_fini(&report.module);
@@ -214,6 +261,7 @@ static int run(const struct command *command, struct output *out, int argc, char
         {.name = "most", .value = &request.most},
         {.name = "kl", .value = &request.kl},
         {.name = "diff", .value = &request.diff},
+        {.name = "dump", .value = &request.dump},
         {.name = "repro", .value = &request.repro},
         {.name = "json", .flag = &request.as_json},
         {0},
@@ -236,7 +284,7 @@ const struct command command_invariance = {
         "  kldumpctl invariance quiet-otter-3\n"
         "  kldumpctl invariance http://127.0.0.1:30000 --prompts prompts.jsonl --most 32\n"
         "  kldumpctl invariance --prompts prompts.jsonl --kl kl.json\n"
-        "  kldumpctl invariance --diff diff.json --repro repro.py; python3 repro.py\n"
+        "  kldumpctl invariance quiet-otter-3 --dump why --repro repro.py; python3 repro.py\n"
         "  kldumpctl invariance --json | jq .reading\n"
         "\n"
         "Three axes, each with an answer of its own: prompts scored alone and in batches; the same position as a row\n"
@@ -251,8 +299,10 @@ const struct command command_invariance = {
         "  --new N           new tokens of each request that decodes (default: 32)\n"
         "  --most N          the largest batch, up to 256 (default: the number of prompts, up to 8)\n"
         "  --kl FILE         the result of 'kldumpctl kl --json' over the same prompts and settings\n"
+        "  --dump EXP        name the operator: of each axis that changed the smallest example is dumped twice, as\n"
+        "                    EXP-AXIS-ref and EXP-AXIS-new, and compared\n"
         "  --diff FILE       the result of 'kldumpctl diff --json' that names the operator\n"
-        "  --repro OUT.py    write ten lines of Python that call that operator on one row and on several\n"
+        "  --repro OUT.py    write ten lines of Python that call that operator on few rows and on more\n"
         "  --json            print one JSON object (schema kldump.invariance/1)\n"
         "\n"
         "KLDUMP_API_KEY holds the server's key where it wants one.\n"

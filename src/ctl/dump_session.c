@@ -119,6 +119,31 @@ int dump_session_status(const struct dump_session_end *end)
     return complete && show_sealed_early(end->seal)[0] == '\0' ? STATUS_DONE : STATUS_INCOMPLETE;
 }
 
+enum error_code dump_session_close(struct find *find, const char *experiment, enum error_code code,
+                                   struct json **ret_seal, struct error *err)
+{
+    struct dump_session_end end = {0};
+    struct error other = ERROR_INIT;
+    const char *reason = NULL;
+    enum error_code ended = dump_session_end(find, experiment, &end, &other);
+    if (ended == ERROR_NONE && end.problem.code != ERROR_NONE) {
+        other = end.problem;
+        ended = other.code;
+        if (code != ERROR_NONE)
+            error_prefix(err, "%.400s; before", other.message);
+    } else if (ended == ERROR_NONE && dump_session_status(&end) != STATUS_DONE) {
+        if (json_get_string(end.seal, "reasons.0", &reason, NULL) != ERROR_NONE)
+            reason = show_sealed_early(end.seal);
+        ended = error_set(&other, ERROR_INCOMPLETE, "%s is incomplete: %.400s", experiment, reason);
+    }
+    *ret_seal = end.seal;
+    if (code != ERROR_NONE || ended == ERROR_NONE)
+        return code;
+    if (err != NULL)
+        *err = other;
+    return ended;
+}
+
 static enum error_code check_budget(const struct json *run, uint64_t needed, struct error *err)
 {
     uint64_t budget = 0, written = 0;

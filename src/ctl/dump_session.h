@@ -34,6 +34,12 @@ enum error_code dump_session_end(struct find *find, const char *experiment, stru
                                  struct error *err);
 void dump_session_end_fini(struct dump_session_end *end); /* also of a zeroed one */
 
+/* Ends a dump whatever `code` (of what was to be dumped, with its error in *err) says, and returns what is wrong:
+ * `code`, which stays; else that of the end, ERROR_INCOMPLETE with the reason where the seal is not STATUS_DONE.
+ * *ret_seal, the caller's, is NULL where there is none. */
+enum error_code dump_session_close(struct find *find, const char *experiment, enum error_code code,
+                                   struct json **ret_seal, struct error *err);
+
 /* The seal of `experiment` in a run object, or NULL. */
 const struct json *dump_session_seal(const struct json *run, const char *experiment);
 

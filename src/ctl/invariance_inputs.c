@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "ctl/foreign.h"
 #include "ctl/result_file.h"
-#include "json/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,23 +104,38 @@ static bool find_row(const struct json *json, const char *module, const char *pa
     return is_found;
 }
 
-static enum error_code read_module(const struct json *json, struct invariance_module *ret_module, struct error *err)
+static char *text_of(const struct json *json, const char *member)
+{
+    const char *text = NULL;
+    return json_get_string(json, member, &text, NULL) == ERROR_NONE ? memory_copy(text) : NULL;
+}
+
+enum error_code invariance_inputs_module_of(const struct json *diff, struct invariance_module *ret_module,
+                                            struct error *err)
 {
     const char *module = NULL, *kind = NULL, *dtype = NULL, *other = NULL;
     uint64_t inputs = 0, outputs = 0;
-    if (json_get_string(json, "verdict.module", &module, NULL) != ERROR_NONE)
+    if (json_get_string(diff, "verdict.module", &module, NULL) != ERROR_NONE)
         return error_set(err, ERROR_BAD_VALUE,
                          "this result names no module; expected one of two dumps of which the rows differ");
-    enum error_code code = json_get_string(json, "verdict.class_kind", &kind, err);
+    enum error_code code = json_get_string(diff, "verdict.class_kind", &kind, err);
     if (code != ERROR_NONE)
         return code;
     bool has_rows =
-        find_row(json, module, "inputs", &other, &inputs) && find_row(json, module, "output", &dtype, &outputs);
-    *ret_module = (struct invariance_module){.module = memory_copy(module),
-                                             .kind = memory_copy(kind),
-                                             .dtype = has_rows ? memory_copy(dtype) : NULL,
-                                             .inputs = inputs,
-                                             .outputs = outputs};
+        find_row(diff, module, "inputs", &other, &inputs) && find_row(diff, module, "output", &dtype, &outputs);
+    struct invariance_module found = {.module = memory_copy(module),
+                                      .kind = memory_copy(kind),
+                                      .dtype = has_rows ? memory_copy(dtype) : NULL,
+                                      .inputs = inputs,
+                                      .outputs = outputs,
+                                      .verdict = text_of(diff, "verdict.kind"),
+                                      .confidence = text_of(diff, "verdict.confidence"),
+                                      .advice = text_of(diff, "verdict.what")};
+    found.residual = find_row(diff, module, "inputs.1", &other, &inputs);
+    found.has_layer = json_get_u64(diff, "verdict.layer", &found.layer, NULL) == ERROR_NONE;
+    (void)json_get_u64(diff, "verdict.dec_rows", &found.rows, NULL);
+    (void)json_get_u64(diff, "verdict.pre_rows", &found.reference_rows, NULL);
+    *ret_module = found;
     return ERROR_NONE;
 }
 
@@ -130,7 +144,7 @@ enum error_code invariance_inputs_module(const char *path, struct invariance_mod
     struct json *json = NULL;
     enum error_code code = result_file_read(path, "kldump.diff/", &json, err);
     if (code == ERROR_NONE)
-        code = in_file(path, read_module(json, ret_module, err), err);
+        code = in_file(path, invariance_inputs_module_of(json, ret_module, err), err);
     json_free(json);
     return named("--diff", code, err);
 }
@@ -140,5 +154,8 @@ void invariance_inputs_module_fini(struct invariance_module *module)
     free(module->module);
     free(module->kind);
     free(module->dtype);
+    free(module->verdict);
+    free(module->confidence);
+    free(module->advice);
     *module = (struct invariance_module){0};
 }

@@ -3,10 +3,12 @@
 #include "base/list.h"
 #include "base/memory.h"
 #include "json/json.h"
+#include "sglang/operator_script.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LABEL_WIDTH = INVARIANCE_REPORT_LABEL, COLUMNS = 7 };
 
@@ -22,6 +24,51 @@ static char *case_text(enum invariance_axis_id id, const struct invariance_case 
     if (one->cached)
         return memory_copy("one row on a cached prefix");
     return memory_format(id == INVARIANCE_EXTEND ? "an extend of %zu rows" : "a batch of %zu", one->size);
+}
+
+/* ---- the operator ---- */
+
+enum error_code invariance_report_script(const struct invariance_module *module, struct buffer *text, struct error *err)
+{
+    bool is_more = module->rows > module->reference_rows;
+    struct operator_script script = {.module = module->module,
+                                     .kind = module->kind,
+                                     .dtype = module->dtype != NULL ? module->dtype : "not in the result of diff",
+                                     .inputs = module->inputs,
+                                     .outputs = module->outputs,
+                                     .residual = module->residual,
+                                     .few = is_more ? module->reference_rows : module->rows,
+                                     .rows = is_more ? module->rows : module->reference_rows};
+    if (module->rows == module->reference_rows)
+        return error_set(err, ERROR_BAD_VALUE, "%.200s: both passes have %" PRIu64 " rows; expected two numbers",
+                         module->module, module->rows);
+    return operator_script_build(&script, text, err);
+}
+
+static bool has_script(const struct invariance_module *module)
+{
+    struct buffer text;
+    buffer_init(&text);
+    enum error_code code = invariance_report_script(module, &text, NULL);
+    buffer_fini(&text);
+    return code == ERROR_NONE;
+}
+
+const struct invariance_module *invariance_report_module(const struct invariance_report *report)
+{
+    static const enum invariance_axis_id order[] = {INVARIANCE_DECODE, INVARIANCE_EXTEND, INVARIANCE_PREFILL};
+    const struct invariance_module *first = NULL;
+    if (report->module.module != NULL)
+        return &report->module;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        const struct invariance_module *module = &report->dumps[order[i]].module;
+        if (module->module == NULL)
+            continue;
+        if (has_script(module))
+            return module;
+        first = first != NULL ? first : module;
+    }
+    return first;
 }
 
 /* ---- text: the head ---- */
@@ -119,7 +166,32 @@ static void print_prefill_too(const struct invariance_axis axes[INVARIANCE_AXES]
                     "a batch is prefilled together, too: what prefill changes is in the cache that this decode reads");
 }
 
-static void print_axis(enum invariance_axis_id id, const struct invariance_axis *axis, struct output *out)
+/* "model.layers.0.mlp.down_proj (matrix product; op, proven): other bits among 1 row than among 2" */
+static void print_named(const struct invariance_module *module, struct output *out)
+{
+    char *rows =
+        module->rows != module->reference_rows && strcmp(module->verdict, "op") == 0
+            ? memory_format(": it depends on the number of rows: other bits at M=%" PRIu64 " than at M=%" PRIu64,
+                            module->rows, module->reference_rows)
+            : memory_copy("");
+    output_pair(out, LABEL_WIDTH, "  module", OUTPUT_PLAIN, "%s (%s; %s, %s)%s", module->module, module->kind,
+                module->verdict, module->confidence, rows);
+    output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM, "%s", module->advice);
+    free(rows);
+}
+
+static void print_dump(const struct invariance_dump *dump, struct output *out)
+{
+    if (dump->module.module != NULL)
+        print_named(&dump->module, out);
+    else if (dump->why_not != NULL)
+        output_pair(out, LABEL_WIDTH, "  module", OUTPUT_YELLOW, "unknown: %s", dump->why_not);
+    if (dump->reference != NULL && dump->changed != NULL)
+        output_pair(out, LABEL_WIDTH, "  dumps", OUTPUT_DIM, "%s, %s", dump->changed, dump->reference);
+}
+
+static void print_axis(enum invariance_axis_id id, const struct invariance_axis *axis,
+                       const struct invariance_dump *dump, struct output *out)
 {
     enum invariance_state state = invariance_state_of(axis);
     const char *word = invariance_axis_word(id);
@@ -135,6 +207,7 @@ static void print_axis(enum invariance_axis_id id, const struct invariance_axis 
     }
     if (axis->why_not != NULL)
         output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM, "%s", axis->why_not);
+    print_dump(dump, out);
 }
 
 /* ---- text: the end ---- */
@@ -144,9 +217,9 @@ static void print_module(const struct invariance_report *report, struct output *
     if (report->diff_path != NULL)
         output_pair(out, LABEL_WIDTH, "module", OUTPUT_PLAIN, "%s (%s), as %s names it", report->module.module,
                     report->module.kind, report->diff_path);
-    else
+    else if (report->experiment == NULL)
         output_pair(out, LABEL_WIDTH, "module", OUTPUT_PLAIN,
-                    "unknown: logprobs do not tell; --diff takes the result of a dump");
+                    "unknown: logprobs do not tell; --dump EXP names it from dumps, --diff from the result of one");
 }
 
 void invariance_report_text(const struct invariance_report *report, struct output *out)
@@ -155,7 +228,7 @@ void invariance_report_text(const struct invariance_report *report, struct outpu
     print_head(report, out);
     print_table(report, out);
     for (int id = 0; id < INVARIANCE_AXES; id++)
-        print_axis((enum invariance_axis_id)id, &report->axes[id], out);
+        print_axis((enum invariance_axis_id)id, &report->axes[id], &report->dumps[id], out);
     print_prefill_too(report->axes, out);
     output_pair(out, LABEL_WIDTH, "", OUTPUT_DIM,
                 "a batch is what was sent together; which passes the server made of it is in a dump alone");
@@ -175,6 +248,10 @@ void invariance_report_text(const struct invariance_report *report, struct outpu
     output_pair(out, LABEL_WIDTH, "", OUTPUT_PLAIN, "%s", reading->text);
     if (reading->next != NULL)
         output_pair(out, LABEL_WIDTH, "next", OUTPUT_PLAIN, "%s", reading->next);
+    if (report->script != NULL)
+        output_pair(out, LABEL_WIDTH, "script", OUTPUT_PLAIN, "%s", report->script);
+    if (report->no_script != NULL)
+        output_pair(out, LABEL_WIDTH, "script", OUTPUT_YELLOW, "none: %s", report->no_script);
 }
 
 /* ---- JSON ---- */
@@ -205,7 +282,37 @@ static void set_case(struct json *object, const struct invariance_case *one)
         set_change(json_set_object(object, "first"), &one->first);
 }
 
-static void set_axis(struct json *object, const struct invariance_axis *axis)
+static void set_number(struct json *object, const char *member, bool known, uint64_t value)
+{
+    json_set_null(object, member);
+    if (known)
+        json_set_u64(object, member, value);
+}
+
+/* What the dumps of an axis say; all null where it was not dumped. */
+static void set_dump(struct json *object, const struct invariance_dump *dump)
+{
+    const struct invariance_module *module = &dump->module;
+    bool is_named = module->module != NULL;
+    json_set_string(object, "module", module->module);
+    set_number(object, "layer", is_named && module->has_layer, module->layer);
+    json_set_string(object, "kind", module->verdict);
+    json_set_string(object, "class_kind", module->kind);
+    json_set_string(object, "confidence", module->confidence);
+    json_set_string(object, "what", module->advice);
+    set_number(object, "rows", is_named, module->rows);
+    set_number(object, "reference_rows", is_named, module->reference_rows);
+    json_set_null(object, "dump");
+    if (dump->reference == NULL && dump->why_not == NULL)
+        return;
+    struct json *one = json_set_object(object, "dump");
+    json_set_string(one, "reference", dump->reference);
+    json_set_string(one, "changed", dump->changed);
+    json_set_string(one, "again", invariance_dump_again_word(dump->again));
+    json_set_string(one, "why_not", dump->why_not);
+}
+
+static void set_axis(struct json *object, const struct invariance_axis *axis, const struct invariance_dump *dump)
 {
     const struct invariance_case *before, *first = invariance_first(axis, &before);
     enum invariance_state state = invariance_state_of(axis);
@@ -222,6 +329,7 @@ static void set_axis(struct json *object, const struct invariance_axis *axis)
     struct json *cases = json_set_array(object, "cases");
     for (size_t i = 0; i < axis->case_count; i++)
         set_case(json_append_object(cases), &axis->cases[i]);
+    set_dump(object, dump);
 }
 
 static void set_head(struct json *root, const struct invariance_report *report)
@@ -245,15 +353,18 @@ static void set_head(struct json *root, const struct invariance_report *report)
 
 struct json *invariance_report_json(const struct invariance_report *report)
 {
+    const struct invariance_module *module = invariance_report_module(report);
     struct json *root = json_object(), *axes, *object;
     json_set_string(root, "schema", "kldump.invariance/1");
     json_set_string(root, "target", report->endpoint->name);
     set_head(root, report);
     axes = json_set_object(root, "axes");
     for (int id = 0; id < INVARIANCE_AXES; id++)
-        set_axis(json_set_object(axes, invariance_axis_word((enum invariance_axis_id)id)), &report->axes[id]);
+        set_axis(json_set_object(axes, invariance_axis_word((enum invariance_axis_id)id)), &report->axes[id],
+                 &report->dumps[id]);
     foreign_json(&report->endpoint->foreign, root);
-    json_set_string(root, "module", report->module.module);
+    json_set_string(root, "module", module != NULL ? module->module : NULL);
+    json_set_string(root, "script", report->script);
     json_set_null(root, "match");
     if (report->match.given) {
         object = json_set_object(root, "match");

@@ -28,34 +28,47 @@ struct form {
 
 /* ---- one batch ---- */
 
-static enum error_code send(struct take *take, size_t first, size_t count, size_t length, const struct form *form,
-                            struct generate_answers *ret_answers, struct error *err)
+enum error_code invariance_take_send(struct endpoint *endpoint, const struct prompts *prompts,
+                                     const struct invariance_take_batch *batch, struct generate_answers *ret_answers,
+                                     struct error *err)
 {
-    struct endpoint *endpoint = take->endpoint;
-    struct generate_prompt *prompts = memory_new(count * sizeof prompts[0]);
-    struct list rids = {0};
-    for (size_t i = 0; i < count; i++)
-        list_add_format(&rids, "kldump-invariance-%d-%zu", (int)getpid(), take->sent++);
-    for (size_t i = 0; i < count; i++)
-        prompts[i] =
-            (struct generate_prompt){.rid = rids.items[i],
-                                     .ids = take->plan->prompts->items[first + i].ids,
-                                     .length = length > 0 ? length : take->plan->prompts->items[first + i].length};
-    const struct generate_request request = {.prompts = prompts,
-                                             .count = count,
-                                             .new_tokens = form->new_tokens,
+    struct generate_prompt *sent = memory_new(batch->count * sizeof sent[0]);
+    for (size_t i = 0; i < batch->count; i++)
+        sent[i] = (struct generate_prompt){.rid = batch->rids->items[i],
+                                           .ids = prompts->items[batch->first + i].ids,
+                                           .length = batch->length > 0 ? batch->length
+                                                                       : prompts->items[batch->first + i].length};
+    const struct generate_request request = {.prompts = sent,
+                                             .count = batch->count,
+                                             .new_tokens = batch->new_tokens,
                                              .has_temperature = true, /* 0: the likeliest token, always */
                                              .ignore_eos = true,
                                              .logprobs = true,
-                                             .logprob_start = form->logprob_start};
-    if (take->plan->progress != NULL)
-        take->plan->progress(take->plan->context, take->what, take->done, take->total);
+                                             .logprob_start = batch->logprob_start};
     enum error_code code = endpoint->wanted != NULL && !endpoint->wanted(endpoint->user)
                                ? error_set(err, ERROR_INTERRUPTED, "interrupted")
                                : endpoint_generate(endpoint, &request, ret_answers, err);
+    free(sent);
+    return code;
+}
+
+static enum error_code send(struct take *take, size_t first, size_t count, size_t length, const struct form *form,
+                            struct generate_answers *ret_answers, struct error *err)
+{
+    struct list rids = {0};
+    for (size_t i = 0; i < count; i++)
+        list_add_format(&rids, "kldump-invariance-%d-%zu", (int)getpid(), take->sent++);
+    const struct invariance_take_batch batch = {.rids = &rids,
+                                                .first = first,
+                                                .count = count,
+                                                .length = length,
+                                                .new_tokens = form->new_tokens,
+                                                .logprob_start = form->logprob_start};
+    if (take->plan->progress != NULL)
+        take->plan->progress(take->plan->context, take->what, take->done, take->total);
+    enum error_code code = invariance_take_send(take->endpoint, take->plan->prompts, &batch, ret_answers, err);
     take->done += take->done < take->total;
     list_fini(&rids);
-    free(prompts);
     return code;
 }
 

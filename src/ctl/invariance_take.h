@@ -7,6 +7,7 @@
 #pragma once
 
 #include "analysis/invariance.h"
+#include "base/list.h"
 #include "ctl/endpoint.h"
 #include "ctl/prompts.h"
 
@@ -19,6 +20,18 @@ struct invariance_take_plan {
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* NULL: none */
     void *context;
 };
+
+/* A batch of some of the prompts, or of their beginnings, the likeliest token always. */
+struct invariance_take_batch {
+    const struct list *rids; /* [count] */
+    size_t first, count;
+    size_t length; /* ids of each; 0: all */
+    unsigned new_tokens;
+    int64_t logprob_start; /* generate.h */
+};
+enum error_code invariance_take_send(struct endpoint *endpoint, const struct prompts *prompts,
+                                     const struct invariance_take_batch *batch, struct generate_answers *ret_answers,
+                                     struct error *err);
 
 /* ERROR_BAD_VALUE before the first request for a prompt that does not fit the server with its new tokens. Errors of the
  * endpoint, prefixed with the axis; ERROR_INTERRUPTED once endpoint->wanted says no. */

@@ -52,6 +52,7 @@ libctl_a_SOURCES = \
     src/ctl/inspect_folder.c \
     src/ctl/inspect_tree.c \
     src/ctl/interrupt.c src/ctl/interrupt.h \
+    src/ctl/invariance_dump.c src/ctl/invariance_dump.h \
     src/ctl/invariance_inputs.c src/ctl/invariance_inputs.h \
     src/ctl/invariance_report.c src/ctl/invariance_report.h \
     src/ctl/invariance_take.c src/ctl/invariance_take.h \

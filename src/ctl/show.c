@@ -162,8 +162,7 @@ static bool is_true(const struct json *json, const char *path)
     return json_get_bool(json, path, &value, NULL) == ERROR_NONE && value;
 }
 
-/* Runs of guards from before there were kinds are for dumps. */
-static bool is_plain(const struct json *run)
+bool show_is_plain(const struct json *run)
 {
     return strcmp(show_member(run, "kind"), "plain") == 0;
 }
@@ -181,7 +180,7 @@ static void show_proofs(struct output *out, const struct json *run)
     for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++)
         if (strcmp(verdict, styles[i].verdict) == 0)
             style = styles[i].style;
-    if (is_plain(run)) {
+    if (show_is_plain(run)) {
         output_pair(out, SHOW_LABEL, "Kind", OUTPUT_PLAIN,
                     "plain: guarded as it is; nothing is proven, and nothing can be dumped");
         if (decode[0] != '\0')
@@ -206,7 +205,7 @@ static void show_dump(struct output *out, const struct json *run)
     if (experiment[0] != '\0')
         output_pair(out, SHOW_LABEL, "Dump", OUTPUT_YELLOW, "on%s: %s/%s",
                     is_true(run, "external") ? ", by somebody else" : "", show_member(run, "dir"), experiment);
-    else if (is_plain(run))
+    else if (show_is_plain(run))
         output_pair(out, SHOW_LABEL, "Folder", OUTPUT_PLAIN, "%s", show_member(run, "dir"));
     else
         output_pair(out, SHOW_LABEL, "Dump", OUTPUT_PLAIN, "off; folder %s", show_member(run, "dir"));

@@ -19,6 +19,9 @@ bool show_number(const struct json *json, const char *path, uint64_t *ret_value)
 enum { SHOW_FRESH_MS = 30000 };
 uint64_t show_age_ms(const struct json *run);
 
+/* Of the kind plain. Runs of guards from before there were kinds are for dumps. */
+bool show_is_plain(const struct json *run);
+
 /* The whole of `status`. */
 void show_run(struct output *out, const struct json *run);
 

@@ -345,16 +345,16 @@ def test_the_script_of_a_module(place, standin):
     assert found["module"] == "model.layers.1.mlp.gate_up_proj"
     lines = script.read_text().splitlines()
     assert len(lines) == 10 and "model.layers.1.mlp.gate_up_proj (matrix product)" in lines[0]
-    assert lines[2] == "M, K, N, DTYPE = 2, 64, 256, torch.float32"
+    assert lines[2] == "FEW, M, K, N, DTYPE = 1, 2, 64, 256, torch.float32"
     compile(script.read_text(), "repro.py", "exec")
     assert "gate_up_proj (matrix product), as" in invariance(place, run.name, "--diff", path, status=CHANGED).stdout
 
 
-def test_no_script_of_what_is_no_matrix_product(place, standin):
-    run = serve(place, standin, "wrong-norm=1")
+def test_no_script_of_attention(place, standin):
+    run = serve(place, standin, "kv-off-by-one=1")
     path, script = dump_and_diff(run), place.folder / "repro.py"
     text = invariance(place, run.name, "--diff", path, "--repro", script, status=None)
-    assert text.returncode and "post_attention_layernorm" in text.stderr and not script.exists()
+    assert text.returncode and "self_attn.attn (attention)" in text.stderr and not script.exists()
 
 
 @pytest.mark.real
@@ -391,3 +391,135 @@ def test_the_real_server(place, servers):
         recorder.look = join
         found = json.loads(invariance(place, recorder.url, "--json", status=4).stdout)
     assert found["foreign"]["tokens"] == 7 and found["reading"]["condition_1"] == "refused"
+
+
+# ---- the operator, from dumps alone
+
+def named(found, axis):
+    one = found["axes"][axis]
+    return one["module"], one["layer"], one["kind"], one["confidence"], one["rows"], one["reference_rows"]
+
+
+@pytest.mark.parametrize("projection,module", [("qkv_proj", "self_attn.qkv_proj"), ("o_proj", "self_attn.o_proj"), ("gate_up_proj", "mlp.gate_up_proj"),
+                                               ("down_proj", "mlp.down_proj")])
+def test_dumps_name_the_product(place, standin, projection, module):
+    """One row alone is computed otherwise: in the reference of decode, and behind a cached prefix."""
+    run = serve(place, standin, f"batch-variant=1:{projection}", ["--dtype", "float32"])
+    script = place.folder / "repro.py"
+    found = measure(run, CHANGED, "--dump", "why", "--repro", script)
+    name = f"model.layers.1.{module}"
+    assert named(found, "decode") == (name, 1, "op", "proven", 2, 1)
+    assert named(found, "extend") == (name, 1, "op", "proven", 1, len(PROMPTS[0]))
+    assert found["axes"]["decode"]["class_kind"] == "matrix product" and found["axes"]["decode"]["dump"]["again"] == "changed"
+    assert found["axes"]["prefill"]["module"] is None and found["axes"]["prefill"]["dump"] is None
+    assert found["module"] == name and found["script"] == str(script)
+    assert script.read_text().splitlines()[2].startswith("FEW, M, K, N, DTYPE = 1, 2, ")
+    folders = [Path(found["axes"][axis]["dump"][side]).name for axis in ("extend", "decode") for side in ("reference", "changed")]
+    assert folders == ["why-extend-ref", "why-extend-new", "why-decode-ref", "why-decode-new"]
+    assert all(json.loads((run.directory / f"{folder}.kldump.json").read_text())["complete"] for folder in folders) and run.status()["state"] == "armed"
+    assert sorted(path.name for path in run.directory.iterdir() if path.is_dir() and path.name.startswith("why")) == sorted(folders)
+    positions = {path.name.split("___")[0] for path in (run.directory / "why-decode-ref").glob("*name=*positions*")}
+    assert len(positions) <= 1 + found["axes"]["decode"]["changed_at"]["first"]["position"] - len(PROMPTS[0])  # no pass behind what changed
+    again = invariance(place, run.name, "--dump", "why", status=88)
+    assert "why-extend-ref is there already" in again.stderr and not again.stdout
+    text = invariance(place, run.name, "--dump", "text", status=CHANGED).stdout
+    assert f"{name} (matrix product; op, proven): it depends on the number of rows: other bits at M=2 than at M=1" in text
+    assert "module       unknown" not in text
+
+
+def test_dumps_name_a_product_of_the_prefill(place, standin):
+    """Up to so many rows its sum is split: a prompt alone is below, two together are not."""
+    run = serve(place, standin, "batch-variant=0:down_proj:40", ["--dtype", "float32"])
+    found = measure(run, CHANGED, "--dump", "why", prompts=2)
+    assert states(found) == ["changed", "unchanged", "changed"]
+    assert named(found, "prefill") == ("model.layers.0.mlp.down_proj", 0, "op", "proven", len(PROMPTS[0]) + len(PROMPTS[1]), len(PROMPTS[0]))
+    assert found["axes"]["prefill"]["dump"]["again"] == "changed"
+    decode = found["axes"]["decode"]  # its own rows are computed alike: what it reads was not
+    assert decode["module"] is None and "were prefilled in the batch, too, and differ already" in decode["dump"]["why_not"]
+    assert found["module"] == "model.layers.0.mlp.down_proj"
+
+
+def test_dumps_of_a_short_extend(place, standin):
+    """Without a prefix cache a short extend is the smallest example."""
+    run = serve(place, standin, "batch-variant=0:qkv_proj:4", ["--dtype", "float32", "--disable-radix-cache"])
+    found = measure(run, CHANGED, "--dump", "why")
+    at = found["axes"]["extend"]["changed_at"]
+    whole = len(PROMPTS[at["first"]["request"]])
+    assert at["size"] == 2 and not at["cached"]
+    assert named(found, "extend") == ("model.layers.0.self_attn.qkv_proj", 0, "op", "proven", 2, whole)
+    assert found["axes"]["extend"]["dump"]["again"] == "changed"
+
+
+def test_dumps_name_a_norm(place, standin):
+    run = serve(place, standin, "wrong-norm=1", ["--dtype", "float32"])
+    script = place.folder / "repro.py"
+    found = measure(run, CHANGED, "--dump", "why", "--repro", script)
+    assert found["axes"]["decode"]["class_kind"] == "normalisation"
+    assert named(found, "decode")[:4] == ("model.layers.1.post_attention_layernorm", 1, "op", "proven")
+    assert found["script"] == str(script) and "FEW, M, N, DTYPE = 1, 2, 64, torch.float32" in script.read_text()
+    assert "norm(x.clone(), x.clone())[0]" in script.read_text()  # it is called with the residual
+    compile(script.read_text(), "repro.py", "exec")
+
+
+@pytest.mark.real
+def test_the_script_of_a_norm_runs(place, standin, servers):
+    """With the server's own Python: SGLang's class, on a CPU the same for every number of rows."""
+    run = serve(place, standin, "wrong-norm=1", ["--dtype", "float32"])
+    script = place.folder / "repro.py"
+    measure(run, CHANGED, "--dump", "why", "--repro", script)
+    done = subprocess.run([servers("real").python(place), "-W", "ignore", script], capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout.split(": ")[-1]) == (0, "0 of 128 elements differ between M=1 and M=2\n"), done.stderr
+
+
+def test_nothing_is_dumped_where_nothing_changes(place, standin):
+    run = serve(place, standin)
+    found = measure(run, UNCHANGED, "--dump", "why", "--repro", place.folder / "repro.py")
+    assert [found["axes"][axis]["dump"] for axis in AXES] == [None] * 3 and found["module"] is None
+    assert found["script"] is None and not list(run.directory.glob("why*"))
+
+
+def test_a_restored_prefix_is_no_operator_of_the_batch(place, standin):
+    """Attention behind a cached prefix: op+cache, which says that it may be what was restored."""
+    run = serve(place, standin, "stale-prefix=2", ["--dtype", "float32"])
+    found = measure(run, CHANGED, "--dump", "why")
+    assert states(found) == ["unchanged", "changed", "unchanged"]
+    assert named(found, "extend")[:4] == ("model.layers.0.self_attn.attn", 0, "op+cache", "proven")
+    assert "restored keys and values" in found["axes"]["extend"]["what"]
+
+
+def test_what_no_dumped_module_shows(place, standin):
+    """The way in which a logprob is taken is behind the last tensor: that is said where it changed once more, and nothing is guessed."""
+    run = serve(place, standin, "logprob-formula", ["--dtype", "float32"])
+    found = measure(run, CHANGED, "--dump", "why", "--repro", place.folder / "repro.py")
+    assert states(found) == ["unchanged", "changed", "changed"] and found["module"] is None
+    decode, extend = found["axes"]["decode"]["dump"], found["axes"]["extend"]["dump"]
+    assert (decode["again"], decode["why_not"]) == ("changed", "no dumped module differs: behind the last one: the head or the logprobs")
+    assert extend["again"] == "unknown" and extend["why_not"].startswith("no dumped module differs")
+    text = invariance(place, run.name, "--dump", "text", "--repro", place.folder / "repro.py", status=CHANGED).stdout
+    assert "module     unknown: no dumped module differs" in text and "script       none: no operator is named" in text
+
+
+def test_dumps_that_cannot_be(place, standin):
+    plain = place.run(standin, name="p", options=["--kind", "plain"]).wait_state("ready")
+    assert "of the kind plain" in invariance(place, plain.name, "--dump", "why", status=1).stderr
+    url = f"http://127.0.0.1:{plain.status()['port']}"
+    assert "only a guarded run can be dumped" in invariance(place, url, "--dump", "why", status=USAGE).stderr
+    small = place.run(standin, name="u", options=["--budget", "100K"]).armed()
+    refused = invariance(place, small.name, "--dump", "why", status=88)
+    assert "of the byte budget are left" in refused.stderr and not refused.stdout
+    assert not list(small.directory.glob("why*"))
+
+
+@pytest.mark.real
+def test_dumps_of_the_real_server(place, servers):
+    """Unedited, float32 on a CPU: its first matrix product is the one that depends on the number of rows."""
+    run = serve(place, servers("real"))
+    found = measure(run, CHANGED, "--dump", "why", "--repro", place.folder / "repro.py")
+    assert states(found) == ["changed"] * 3
+    for axis in ("extend", "decode"):
+        assert named(found, axis)[:4] == ("model.layers.0.self_attn.qkv_proj", 0, "op", "proven"), found["axes"][axis]
+    assert found["module"] == "model.layers.0.self_attn.qkv_proj"
+    assert "qkv_proj (matrix product)" in (place.folder / "repro.py").read_text()
+    assert named(found, "prefill") == ("logits_processor", None, "op", "proven", 2, 1)  # the head, which a scoring computes row by row
+    assert found["axes"]["prefill"]["changed_at"]["first"]["position"] == len(PROMPTS[0])
+    assert [found["axes"][axis]["dump"]["again"] for axis in AXES] == ["changed", "unknown", "changed"]

@@ -11,6 +11,7 @@
 #include "forward.h"
 #include "knobs.h"
 #include "log.h"
+#include "operators.h"
 #include "ranks.h"
 #include "request.h"
 #include "state_probe.h"
@@ -268,6 +269,8 @@ static void advance(struct request *request, size_t row)
         request->ids[at] = forward_next_token(model, row);
         if (request->return_logprob)
             request->logprobs[at] = forward_log_probability(model, row, request->ids[at]);
+        if (request->return_logprob && faults_on(FAULTS_LOGPROB_FORMULA) && row > 0)
+            request->logprobs[at] = operators_next(TORCH_FILE_FLOAT32, (float)request->logprobs[at]);
         request->length++;
         request->produced++;
         if (is_stop(request, request->ids[at]))

@@ -47,6 +47,7 @@ FAULTS = {
     # These have tests of their own below.
     "race": None, "stale-prefix": None, "stale-page": None, "stale-last": None, "foreign-prefix": None, "stale-checkpoint": None,
     "misaligned-rows": None, "extra-token": None, "shifted-logprobs": None, "graph-only": None, "length-split": None,
+    "logprob-formula": None,
 }
 
 

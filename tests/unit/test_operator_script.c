@@ -13,6 +13,7 @@ static const struct operator_script product = {.module = "model.layers.0.self_at
                                                .dtype = "bfloat16",
                                                .inputs = 64,
                                                .outputs = 128,
+                                               .few = 2,
                                                .rows = 5};
 
 static enum error_code build(const struct operator_script *script, struct buffer *text, struct error *err)
@@ -24,16 +25,27 @@ static enum error_code build(const struct operator_script *script, struct buffer
 static void ten_lines(void **state)
 {
     (void)state;
-    struct error err = ERROR_INIT;
-    struct buffer text;
-    size_t lines = 0;
-    assert_int_equal(build(&product, &text, &err), ERROR_NONE);
-    for (const char *c = text.data; *c != '\0'; c++)
-        lines += *c == '\n';
-    assert_int_equal(lines, 10);
-    assert_non_null(strstr(text.data, "# model.layers.0.self_attn.qkv_proj (matrix product)"));
-    assert_non_null(strstr(text.data, "\nM, K, N, DTYPE = 5, 64, 128, torch.bfloat16\n"));
-    buffer_fini(&text);
+    static const struct {
+        const char *kind, *line;
+        bool residual;
+    } rows[] = {{"matrix product", "\nFEW, M, K, N, DTYPE = 2, 5, 64, 128, torch.bfloat16\n", false},
+                {"normalisation", "\nFEW, M, N, DTYPE = 2, 5, 64, torch.bfloat16\n", false},
+                {"normalisation", "\nmany = norm(x.clone(), x.clone())[0][:len(few)]\n", true}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct operator_script script = product;
+        struct error err = ERROR_INIT;
+        struct buffer text;
+        size_t lines = 0;
+        script.kind = rows[i].kind;
+        script.residual = rows[i].residual;
+        assert_int_equal(build(&script, &text, &err), ERROR_NONE);
+        for (const char *c = text.data; *c != '\0'; c++)
+            lines += *c == '\n';
+        assert_int_equal(lines, 10);
+        assert_int_equal(strncmp(text.data, "# model.layers.0.self_attn.qkv_proj (", 37), 0);
+        assert_non_null(strstr(text.data, rows[i].line));
+        buffer_fini(&text);
+    }
 }
 
 /* The name comes out of a file that anybody may have written. */
@@ -55,7 +67,7 @@ static void what_has_no_script(void **state)
     static const struct {
         const char *kind, *dtype;
     } rows[] = {{"attention", "bfloat16"},
-                {"normalisation", "float32"},
+                {"normalisation", "int8"},
                 {"matrix product", "float8_e4m3fn"},
                 {"matrix product", "int64"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
