@@ -68,6 +68,7 @@ static enum error_code take_settings(int argc, char **argv, struct investigate *
     if (settings.given[SETTINGS_KIND])
         code = error_set(err, ERROR_USAGE, "--kind: investigate starts a run of each kind, one after the other");
     work->name = memory_copy(settings.name);
+    work->has_name = settings.given[SETTINGS_NAME];
     work->directory = dump_folder_foresee(settings.directory, NULL, NULL);
     take_options(argv, rest - 1, &work->options);
     list_add_all(&work->server, argv + rest);

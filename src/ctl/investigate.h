@@ -24,6 +24,7 @@ struct investigate {
     char *name, *directory; /* of the runs; of the investigation, absolute */
     struct list options;    /* of a run, without --name, --dir, --kind */
     struct list server;     /* CMD */
+    bool has_name;          /* given by the user; else that of an earlier call is taken */
     const char *prompts_path, *synthetic;
     uint64_t new_tokens, least;
     /* worked out */
@@ -32,6 +33,7 @@ struct investigate {
     char *given; /* the prompts as they were asked for: "synthetic 32:1500-4500:1" */
     char given_hash[HASH_TEXT], prompts_hash[HASH_TEXT]; /* of these; of their ids, "" until they are known */
     size_t prompt_count;                                 /* 0: not known yet */
+    char *earlier;                                       /* name of the runs of an earlier call; NULL: none */
     int lock_fd;
     /* under way */
     struct investigation found;

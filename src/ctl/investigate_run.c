@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "ctl/endpoint.h"
+#include "ctl/find_folder.h"
 #include "ctl/follow.h"
 #include "ctl/interrupt.h"
 #include "ctl/investigate_read.h"
@@ -25,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ERROR_BYTES = 64 * 1024, RESULT_MODE = 0600, CAPTURE_MOST = 4, SIGNALED = 128 };
+enum { ERROR_BYTES = 64 * 1024, RESULT_MODE = 0600, CAPTURE_MOST = 4, GONE_MS = 5000, SIGNALED = 128 };
 
 static const struct {
     const char *kind, *text;
@@ -76,28 +77,32 @@ static bool never(const char *state)
     return false;
 }
 
-/* One of this name that an earlier call has left behind: it was killed, and its guard is ending it. */
+static bool is_in_folder(const struct investigate *work, const char *path)
+{
+    size_t length = strlen(work->directory);
+    return strncmp(path, work->directory, length) == 0 && path[length] == '/';
+}
+
+/* An earlier call was killed, and its guard is still ending its run: the port and the GPU are not free before. */
 static enum error_code wait_for_earlier(const struct investigate *work, struct error *err)
 {
     struct find find = {0};
     struct json *found = NULL;
     enum error_code code = ERROR_NONE;
-    if (find_run(work->name, &find, NULL) != ERROR_NONE)
+    if (work->earlier == NULL || find_run(work->earlier, &find, NULL) != ERROR_NONE)
         return ERROR_NONE;
-    if (find.client != NULL && find_status(&find, &found, NULL) == ERROR_NONE && find_is_live(found)) {
-        bool ours =
-            strcmp(show_member(found, "dir"), work->dumps) == 0 && strcmp(show_member(found, "state"), "stopping") == 0;
-        json_free(found);
-        found = NULL;
-        struct follow follow = {.find = &find, .is_reached = never, .wanted = is_wanted};
-        if (!ours)
-            code = error_set(err, ERROR_EXISTS,
-                             "there is a live run %s already: give another --name, or end it with "
-                             "'kldumpctl stop %s'",
-                             work->name, work->name);
-        else
-            code = follow_run(&follow, &found, err);
+    bool left = find.client != NULL && find_status(&find, &found, NULL) == ERROR_NONE && find_is_live(found) &&
+                is_in_folder(work, show_member(found, "dir"));
+    json_free(found);
+    found = NULL;
+    struct follow follow = {.find = &find, .is_reached = never, .wanted = is_wanted};
+    if (left) {
+        say("waiting for the end of run %s, which an earlier call has left ('kldumpctl stop %s --now' ends it at once)",
+            find.name, find.name);
+        code = follow_run(&follow, &found, err);
     }
+    if (left && code == ERROR_NONE)
+        find_folder_wait_gone(&find, GONE_MS);
     json_free(found);
     find_fini(&find);
     return code;
@@ -129,12 +134,9 @@ static enum error_code start_run(struct investigate *work, enum investigate_kind
                                        .options = &work->options,
                                        .command = list_vector(&work->server),
                                        .text_path = text_path};
-    enum error_code code = wait_for_earlier(work, err);
     int64_t begun_ms = now_ms();
-    if (code == ERROR_NONE) {
-        say_run(work, &plan);
-        code = held_run_start(&plan, &work->run, err);
-    }
+    say_run(work, &plan);
+    enum error_code code = held_run_start(&plan, &work->run, err);
     if (code == ERROR_NONE)
         code = held_run_wait(&work->run, is_wanted, isatty(STDERR_FILENO) ? &progress : NULL, err);
     progress_end(&progress);
@@ -426,14 +428,15 @@ static bool is_finished(const struct investigate *work, enum investigation_step_
            investigate_dumps_are_there(work);
 }
 
-/* False: no further step can be done. */
-static bool advance(struct investigate *work, enum investigation_step_id id, struct error *err)
+/* *ret_goes_on: whether the next step can be done. */
+static enum error_code advance(struct investigate *work, enum investigation_step_id id, bool *ret_goes_on,
+                               struct error *err)
 {
     struct investigation_step *step = &work->found.steps[id];
     const char *why = investigate_steps[id].pointless(work);
     if (why == NULL && is_finished(work, id)) {
         say("step %d of %d: %s: finished earlier", (int)id + 1, INVESTIGATION_STEPS, investigation_step_word(id));
-        return true;
+        return ERROR_NONE;
     }
     investigate_forget(work, id);
     if (why != NULL) {
@@ -444,23 +447,24 @@ static bool advance(struct investigate *work, enum investigation_step_id id, str
     }
     if (work->kind != INVESTIGATE_NO_RUN && (work->interrupted || !needs_run(work, (int)id + 1)))
         stop_run(work);
+    *ret_goes_on = step->state != INVESTIGATION_FAILED || investigate_steps[id].goes_on;
     enum error_code code = investigate_save(work, err);
-    if (code == ERROR_NONE)
-        code = investigate_read(work->directory, &work->found, err);
-    return code == ERROR_NONE && !work->interrupted &&
-           (step->state != INVESTIGATION_FAILED || investigate_steps[id].goes_on);
+    return code == ERROR_NONE ? investigate_read(work->directory, &work->found, err) : code;
 }
 
 enum error_code investigate_all(struct investigate *work, struct error *err)
 {
     bool goes_on = true;
     work->capture_most = CAPTURE_MOST;
-    enum error_code code = investigate_save(work, err);
+    enum error_code code = wait_for_earlier(work, err);
+    if (code == ERROR_INTERRUPTED)
+        code = ERROR_NONE;
+    if (code == ERROR_NONE)
+        code = investigate_save(work, err);
     for (int id = 0; id < INVESTIGATION_STEPS && code == ERROR_NONE && goes_on; id++) {
-        if (interrupt_number() != 0)
-            work->interrupted = true;
-        goes_on = !work->interrupted && advance(work, (enum investigation_step_id)id, err);
-        code = err->code;
+        work->interrupted |= interrupt_number() != 0;
+        if (!work->interrupted)
+            code = advance(work, (enum investigation_step_id)id, &goes_on, err);
     }
     stop_run(work);
     return code;

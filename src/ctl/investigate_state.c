@@ -197,6 +197,11 @@ static enum error_code take_over(struct investigate *work, const char *path, str
     if (code == ERROR_NONE)
         code = check_same(work, root, err);
     if (code == ERROR_NONE) {
+        work->earlier = memory_copy(show_member(root, "name"));
+        if (!work->has_name && text_is_name(work->earlier)) {
+            free(work->name);
+            work->name = memory_copy(work->earlier);
+        }
         copy_hash(work->prompts_hash, root, "prompts.hash");
         show_number(root, "start_ms", &work->start_ms);
         for (int id = 0; id < INVESTIGATION_STEPS; id++)
@@ -299,5 +304,6 @@ void investigate_close(struct investigate *work)
     free(work->shown);
     free(work->dumps);
     free(work->given);
+    free(work->earlier);
     *work = (struct investigate){.lock_fd = -1, .run.pidfd = -1};
 }

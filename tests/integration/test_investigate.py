@@ -262,6 +262,21 @@ def test_killed(place, standin, call):
     assert look.end()[0] == "operator"
 
 
+def test_continued_while_the_earlier_run_still_ends(place, standin):
+    """Killed by 9, and called again at once, without its name: the port is waited for."""
+    look = Look(place, standin, environment={"KLDUMP_STANDIN_TERM_MS": "3000"})
+    look.options = look.options[2:]
+    look.hold("kl-1")
+    process = look.begin()
+    wait_for((look.programs / "held-kl-1").exists, 60, "kl")
+    process.kill()
+    process.wait()
+    look.wait_held("kl-1")
+    done = look.run(status=CLEAN)
+    name = json.loads((look.folder / "investigation.json").read_text())["name"]
+    assert f"waiting for the end of run {name}, which an earlier call has left" in done.stderr
+
+
 def test_results_that_are_gone_or_damaged(place, standin):
     """They and what was built on them are made again; the rest is not."""
     look = Look(place, standin, ROWS)
