@@ -78,6 +78,7 @@ static enum error_code take_settings(int argc, char **argv, struct investigate *
     sglang_operations.redact(&work->server, &redacted);
     shell_words(&shown, list_vector(&redacted));
     work->shown = buffer_steal(&shown);
+    buffer_fini(&shown);
     list_fini(&redacted);
     return code;
 }

@@ -238,7 +238,9 @@ static char *show_command(const struct list *arguments, const char *result)
     buffer_text(&text, " > ");
     shell_words(&text, (char *const[]){(char *)result, NULL});
     list_fini(&shown);
-    return buffer_steal(&text);
+    char *command = buffer_steal(&text);
+    buffer_fini(&text);
+    return command;
 }
 
 /* Where the command that runs leaves the message of its failure. */
@@ -339,7 +341,9 @@ static char *doctor_says(const struct investigate *work)
                           show_member(c, "value"), show_member(c, "advice"));
     json_free(result);
     free(path);
-    return buffer_steal(&text);
+    char *failed = buffer_steal(&text);
+    buffer_fini(&text);
+    return failed;
 }
 
 /* What the command said itself, else what its status means. */
