@@ -34,11 +34,11 @@ FEW = ["--synthetic", "2:12-20:1", "--new", "4"]
 
 # What is planted -> how it is captured; kind of the verdict, layer, module of the layer and position, or None: not the same everywhere.
 NAMED = {
-    "nothing": (PROMPTS, None),
+    "nothing": (FEW, None),
     "rows 1": (["--alone", *FEW], ("op", 0, "self_attn.qkv_proj", None)),
     "rows 8": (FEW, ("op", 0, "self_attn.qkv_proj", None)),
     "flip 8": (PROMPTS, ("op", None, "block_sparse_moe.topk", None)),
-    "forget 40": (PROMPTS, ("op+cache", 0, "self_attn.attn", 40)),
+    "forget 40": (["--synthetic", "2:36-38:1", "--new", "8"], ("op+cache", 0, "self_attn.attn", 40)),
     "restore 1": (["--restore", *FEW], ("op+cache", 0, "self_attn.attn", None)),
     "almost": (["--restore", *FEW[:2], "--new", "0"], ("op+cache", 0, "self_attn.attn", None)),  # the last of a prompt is left to compute
 }
@@ -161,7 +161,7 @@ def test_bfloat16_where_a_dump_and_the_lengths_say_so(window):
     """The same operator by a dump: attention, and its prompt rows differ between two prefills; by sizes: the extend axis alone."""
     run, plant = window
     plant.write_text("unedited\n")
-    run.place.ctl("capture", run.name, *PROMPTS, "--name", "bf16")
+    run.place.ctl("capture", run.name, "--synthetic", "4:12-40:1", "--new", "12", "--name", "bf16")
     found = json.loads(run.place.ctl("diff", run.directory / "bf16-dec", run.directory / "bf16-pre", "--json", status=1).stdout)
     assert (found["verdict"]["kind"], found["verdict"]["module"].split(".")[-1]) == ("op+cache", "attn"), found["verdict"]
     assert [proof["state"] for proof in found["alignment"]["certificate"] if proof["id"] == "A8"] == ["fails"]
