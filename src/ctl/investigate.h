@@ -42,6 +42,7 @@ struct investigate {
     } marks[INVESTIGATION_STEPS];
     struct held_run run;
     enum investigate_kind kind; /* of that run */
+    bool invariance_dumps;      /* invariance names its operators from dumps */
     size_t capture_most;        /* prompts of a capture */
     uint64_t start_ms;          /* of the last start of a server; 0: not known */
     bool interrupted;

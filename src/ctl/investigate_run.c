@@ -378,14 +378,23 @@ static int status_of(struct investigate *work, const struct error *err)
     return status;
 }
 
-/* A capture that does not fit is tried with fewer prompts: those whose divergence begins earliest. */
+/* What does not fit: an invariance is taken without dumps, a capture with fewer prompts, those whose divergence begins
+ * earliest. */
 static bool try_smaller(struct investigate *work, enum investigation_step_id id, int status)
 {
-    if (id != INVESTIGATION_CAPTURE || status != STATUS_FORBIDDEN || work->capture_most < 2)
+    if (status != STATUS_FORBIDDEN)
         return false;
-    work->capture_most /= 2;
-    say("  tried again with %zu of the prompts", work->capture_most);
-    return true;
+    if (id == INVESTIGATION_INVARIANCE && work->invariance_dumps) {
+        work->invariance_dumps = false;
+        say("  tried again without dumps");
+        return true;
+    }
+    if (id == INVESTIGATION_CAPTURE && work->capture_most > 1) {
+        work->capture_most /= 2;
+        say("  tried again with %zu of the prompts", work->capture_most);
+        return true;
+    }
+    return false;
 }
 
 static void do_step(struct investigate *work, enum investigation_step_id id)
@@ -460,6 +469,7 @@ enum error_code investigate_all(struct investigate *work, struct error *err)
 {
     bool goes_on = true;
     work->capture_most = CAPTURE_MOST;
+    work->invariance_dumps = true;
     enum error_code code = wait_for_earlier(work, err);
     if (code == ERROR_INTERRUPTED)
         code = ERROR_NONE;

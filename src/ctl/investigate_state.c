@@ -247,13 +247,13 @@ static bool has_dumps(const char *folder)
     bool found = false;
     DIR *entries = opendir(folder);
     for (struct dirent *entry; entries != NULL && !found && (entry = readdir(entries)) != NULL;)
-        found = text_starts(entry->d_name, "capture");
+        found = text_starts(entry->d_name, "capture") || text_starts(entry->d_name, "invariance");
     if (entries != NULL)
         closedir(entries);
     return found;
 }
 
-/* Dumps of a capture that is not finished are left alone: they may be wanted. */
+/* Dumps of an earlier call are left alone: they may be wanted. */
 static char *choose_dumps(const struct investigate *work)
 {
     char *path = memory_format("%s/dumps", work->directory);

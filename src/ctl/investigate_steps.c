@@ -68,6 +68,10 @@ static enum error_code invariance(struct investigate *work, size_t part, struct 
     list_add(arguments, "--new");
     list_add_format(arguments, "%llu",
                     (unsigned long long)(work->new_tokens < INVARIANCE_NEW ? work->new_tokens : INVARIANCE_NEW));
+    if (work->invariance_dumps) {
+        list_add_all(arguments, (char *const[]){(char *)"--dump", (char *)"invariance", NULL});
+        add_file(arguments, work, "--repro", "repro.py");
+    }
     list_add(arguments, "--json");
     return ERROR_NONE;
 }

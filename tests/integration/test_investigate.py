@@ -124,6 +124,10 @@ def test_an_operator_is_named(place, standin):
     # a fault of one row: one request at a time
     capture = json.loads((look.folder / "capture.json").read_text())
     assert capture["alone"] and capture["complete"] and capture["dir"] == str(look.folder / "dumps")
+    # the axes that changed name it as well, and there is a script
+    axes = {axis["axis"]: axis for axis in look.report()["invariance"]["axes"]}
+    assert axes["decode"]["state"] == "changed" and axes["decode"]["module"] == "model.layers.1.mlp.down_proj"
+    assert "down_proj" in (look.folder / "repro.py").read_text()
     # each command can be typed again
     line = next(line for line in done.stderr.splitlines() if line.startswith("  kldumpctl ab ")).strip()
     (place.folder / "path").mkdir()
