@@ -229,6 +229,20 @@ def test_stopped_while_a_server_starts(place, standin):
     look.run(status=CLEAN)
 
 
+def test_stopped_twice(place, standin):
+    """The second signal does not wait for a server that takes its time."""
+    look = Look(place, standin, "ignore-term")
+    look.hold("kl-1")
+    process = look.begin()
+    wait_for((look.programs / "held-kl-1").exists, 60, "kl")
+    process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "SIGTERM" in (look.folder / "own.log").read_text() or "stopping" in (look.folder / "own.log").read_text(), 30, "the end begins")
+    process.send_signal(signal.SIGTERM)
+    _out, err = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM and "ended at once; the guard kills the server" in err
+    wait_for(lambda: not place.survivors(), 10, "the end of all")
+
+
 def test_ctrl_c_in_a_capture(place, standin):
     """On a terminal it reaches the step as well: the dump is sealed, and the next capture gets another name."""
     look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_STEP_MS": "25"})
@@ -299,6 +313,12 @@ def test_results_that_are_gone_or_damaged(place, standin):
     look.forget_calls()
     look.run(status=DIVERGES)
     assert look.calls() == ["diff"]
+    state = json.loads((look.folder / "investigation.json").read_text())
+    state["steps"]["check"]["key"] = "0" * 16  # as of another version of kldump
+    (look.folder / "investigation.json").write_text(json.dumps(state))
+    look.forget_calls()
+    look.run(status=DIVERGES)
+    assert look.calls() == ["check-1", "check-2"]
     (look.folder / "prompts.jsonl").write_text('{"input_ids": [20, 21]}\n')
     look.forget_calls()
     look.run(status=DIVERGES)
