@@ -275,8 +275,8 @@ def test_foreign_files_in_the_dump_folder(place, standin):
 def test_sealed_dumps_in_the_folder_are_no_obstacle(place, standin):
     for name in ("a", "b"):
         run = place.run(standin, name=name, directory=place.folder / "dumps").armed()
-        run.dump(f"dec-{name}")
         place.ctl("capture", name, "--synthetic", "1:9:1", "--new", "2", "--name", f"both-{name}")
+        run.dump(f"dec-{name}")
         place.ctl("stop", name)
         run.exits_with(0)
 
