@@ -14,8 +14,6 @@
 #include "base/list.h"
 #include "ctl/held_run.h"
 
-struct prompts;
-
 /* What a server is up for. */
 enum investigate_kind { INVESTIGATE_NO_RUN, INVESTIGATE_PLAIN, INVESTIGATE_DUMP };
 
@@ -29,7 +27,7 @@ struct investigate {
     uint64_t new_tokens, least;
     /* worked out */
     char *shown; /* CMD without its secrets, as it can be typed */
-    char *dumps; /* DIR/dumps */
+    char *dumps; /* of the runs: DIR/dumps, or DIR/dumps-2 where an earlier call has left dumps in that */
     char *given; /* the prompts as they were asked for: "synthetic 32:1500-4500:1" */
     char given_hash[HASH_TEXT], prompts_hash[HASH_TEXT]; /* of these; of their ids, "" until they are known */
     size_t prompt_count;                                 /* 0: not known yet */
@@ -54,8 +52,8 @@ struct investigate {
 enum error_code investigate_open(struct investigate *work, struct error *err);
 void investigate_close(struct investigate *work); /* stops what runs; also of a zeroed one */
 
-/* All steps, as far as they can be done: what became of each is in `found`. Fails where the folder cannot be written.
- */
+/* All steps, as far as they can be done: what became of each is in `found`. Fails where the folder cannot be
+ * written. */
 enum error_code investigate_all(struct investigate *work, struct error *err);
 
 /* ---- between the files of the engine ---- */
@@ -70,6 +68,7 @@ bool investigate_is_finished(const struct investigate *work, enum investigation_
 void investigate_mark(struct investigate *work, enum investigation_step_id id);
 /* Its result and what it was made from are forgotten, on the disk as well. */
 void investigate_forget(struct investigate *work, enum investigation_step_id id);
+
 /* investigate_steps.c */
 struct investigate_step {
     enum investigate_kind needs;

@@ -151,7 +151,7 @@ static enum error_code start_run(struct investigate *work, enum investigate_kind
 
 static void stop_run(struct investigate *work)
 {
-    if (work->run.pid != 0)
+    if (held_run_is_alive(&work->run, NULL))
         say("  the server is being stopped");
     held_run_stop(&work->run);
     work->kind = INVESTIGATE_NO_RUN;
