@@ -77,7 +77,7 @@ tests_unit_test_operator_script_LDADD = libsglang.a libbase.a $(CMOCKA_LIBS)
 
 check_PROGRAMS += tests/unit/test_kl
 TESTS += tests/unit/test_kl
-tests_unit_test_kl_SOURCES = tests/unit/test_kl.c
+tests_unit_test_kl_SOURCES = tests/unit/test_kl.c tests/unit/kl_world.c tests/unit/kl_world.h
 tests_unit_test_kl_CPPFLAGS = $(AM_CPPFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kl_LDADD = libanalysis.a libbase.a $(CMOCKA_LIBS) -lm
 

@@ -304,3 +304,27 @@ struct run_event run_world_event(struct run_world *world, enum run_event_kind ki
                               .answer = &answer,
                               .judgement = &judgement};
 }
+
+void run_world_ends(struct run_world *world, uint64_t ms, enum run_outcome outcome, const char *message)
+{
+    run_world_live(world, ms);
+    assert_int_equal(world->run.state, RUN_ENDED);
+    assert_int_equal(world->run.outcome, outcome);
+    if (strstr(world->run.message, message) == NULL)
+        fail_msg("'%s' is not in: %s", message, world->run.message);
+}
+
+void run_world_is_sealed(struct run_world *world, uint64_t ms, enum run_sealed_by by, const char *disturbance)
+{
+    run_world_live(world, ms);
+    assert_int_equal(world->run.state, RUN_ARMED);
+    assert_int_equal(world->run.sealed_by, by);
+    assert_int_equal(world->done[RUN_DO_SEAL], 1);
+    assert_false(world->enabled);
+    if (disturbance == NULL)
+        return;
+    bool quiet = disturbance[0] == '\0';
+    if (quiet ? world->run.disturbance[0] != '\0' : strstr(world->run.disturbance, disturbance) == NULL)
+        fail_msg("'%s' is not in: %s", disturbance, world->run.disturbance);
+    assert_int_equal(run_world_noted(world, "is sealed and complete"), quiet ? 1 : 0);
+}

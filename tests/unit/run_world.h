@@ -54,5 +54,12 @@ void run_world_survey(struct run_world *world, uint64_t written_bytes, bool busy
 /* How many of the notes so far have this text in them. */
 unsigned run_world_noted(const struct run_world *world, const char *text);
 
+/* Within `ms` the run has ended so, with `message` in what it says. */
+void run_world_ends(struct run_world *world, uint64_t ms, enum run_outcome outcome, const char *message);
+
+/* Within `ms` the dump is switched off and sealed once, and the run is armed again. `disturbance` is in what disturbed
+ * it; "": nothing did, and it is complete; NULL: not looked at. */
+void run_world_is_sealed(struct run_world *world, uint64_t ms, enum run_sealed_by by, const char *disturbance);
+
 /* One event of this kind with plausible contents. */
 struct run_event run_world_event(struct run_world *world, enum run_event_kind kind);

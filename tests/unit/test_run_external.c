@@ -11,29 +11,6 @@
 
 static struct run_world world;
 
-static void expect_end(enum run_outcome outcome, const char *message)
-{
-    run_world_live(&world, 1000);
-    assert_int_equal(world.run.state, RUN_ENDED);
-    assert_int_equal(world.run.outcome, outcome);
-    if (strstr(world.run.message, message) == NULL)
-        fail_msg("'%s' is not in: %s", message, world.run.message);
-}
-
-static void expect_sealed(enum run_sealed_by by, const char *disturbance)
-{
-    run_world_live(&world, 5000);
-    assert_int_equal(world.run.state, RUN_ARMED);
-    assert_int_equal(world.run.sealed_by, by);
-    assert_int_equal(world.done[RUN_DO_SEAL], 1);
-    assert_false(world.enabled);
-    if (disturbance[0] == '\0')
-        assert_string_equal(world.run.disturbance, "");
-    else
-        assert_non_null(strstr(world.run.disturbance, disturbance));
-    assert_int_equal(run_world_noted(&world, "is sealed and complete"), disturbance[0] == '\0' ? 1 : 0);
-}
-
 static void test_switched_on_by_somebody_else(void **state)
 {
     (void)state;
@@ -52,7 +29,7 @@ static void test_switched_on_by_somebody_else(void **state)
     run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
     assert_int_equal(world.reply_code, ERROR_BUSY);
     run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
-    expect_sealed(RUN_SEALED_BY_PAUSE, "");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_PAUSE, "");
     assert_int_equal(world.run.last.rank[0].dump_index - world.run.base.rank[0].dump_index, 100);
     run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP)); /* ours again */
     run_world_live(&world, 1000);
@@ -74,33 +51,33 @@ static void test_all_limits_hold_for_it(void **state)
     (void)state;
     reach_external();
     world.enabled = false;
-    expect_sealed(RUN_SEALED_BY_OTHER, "");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_OTHER, "");
     reach_external();
     run_world_space(&world, SPACE_SOFT);
-    expect_sealed(RUN_SEALED_BY_SOFT, "");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_SOFT, "");
     reach_external();
     world.run.settings.budget_bytes = 5;
     run_world_survey(&world, 6, true);
-    expect_sealed(RUN_SEALED_BY_BUDGET, "");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_BUDGET, "");
     reach_external();
     run_world_space(&world, SPACE_UNMEASURABLE);
     run_world_live(&world, 10001);
-    expect_end(RUN_OUTCOME_FLOOR, "could not be read");
+    run_world_ends(&world, 1000, RUN_OUTCOME_FLOOR, "could not be read");
     reach_external();
     world.mute = true;
     run_world_live(&world, 62000);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "has not answered");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "has not answered");
     reach_external();
     run_world_step(&world, run_world_event(&world, RUN_EVENT_STOP));
     run_world_live(&world, 20000);
     assert_int_equal(world.done[RUN_DO_SEAL], 1);
-    expect_end(RUN_OUTCOME_STOPPED, "");
+    run_world_ends(&world, 1000, RUN_OUTCOME_STOPPED, "");
 
     run_world_reach(&world, RUN_ARMED); /* where none may begin it is switched off at once */
     run_world_space(&world, SPACE_UNMEASURABLE);
     world.enabled = true;
     run_world_live(&world, 10000);
-    expect_sealed(RUN_SEALED_BY_SOFT, "");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_SOFT, "");
 }
 
 static void test_unsafe_experiment(void **state)
@@ -153,7 +130,7 @@ static void test_unsafe_experiment_that_stays_on(void **state)
     run_world_live(&world, 9000);
     assert_int_equal(world.run.state, RUN_ARMED);
     run_world_live(&world, 1100);
-    expect_end(RUN_OUTCOME_FLOOR, "while ../x was being dumped");
+    run_world_ends(&world, 1000, RUN_OUTCOME_FLOOR, "while ../x was being dumped");
     assert_int_equal(world.done[RUN_DO_SEAL], 0);
 
     run_world_reach(&world, RUN_ARMED);
@@ -165,7 +142,7 @@ static void test_unsafe_experiment_that_stays_on(void **state)
     run_world_live(&world, 10 * world.run.settings.control_timeout_ms - 1000);
     assert_int_equal(world.run.state, RUN_ARMED);
     run_world_live(&world, 2000);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "dumping of ../x could not be switched off");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "dumping of ../x could not be switched off");
 }
 
 /* Whoever switched it on gives it a proper name: from then on it is a dump like any other, and ends as one. */
@@ -237,7 +214,7 @@ static void test_disable_that_is_refused(void **state)
     world.spoil = refuse_disable;
     run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
     run_world_live(&world, world.run.settings.control_timeout_ms + 2000);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "asked to switch dumping off and has refused it for 60.0 s");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "asked to switch dumping off and has refused it for 60.0 s");
     assert_non_null(strstr(world.run.message, "; it says: POST /dumper/configure: HTTP 500: as spoilt"));
 }
 
@@ -256,7 +233,7 @@ static void test_found_while_blind(void **state)
     run_world_live(&world, 9000);
     assert_int_equal(world.run.state, RUN_SEALING);
     run_world_live(&world, 1100);
-    expect_end(RUN_OUTCOME_FLOOR, "while theirs was being dumped");
+    run_world_ends(&world, 1000, RUN_OUTCOME_FLOOR, "while theirs was being dumped");
 }
 
 /* A dump that waits for an idle server does not look away. */

@@ -19,23 +19,6 @@ static void ask_dump(uint64_t for_ms, uint64_t passes)
     run_world_step(&world, dump);
 }
 
-static void expect_end(enum run_outcome outcome, const char *message)
-{
-    run_world_live(&world, 60000);
-    assert_int_equal(world.run.state, RUN_ENDED);
-    assert_int_equal(world.run.outcome, outcome);
-    assert_non_null(strstr(world.run.message, message));
-}
-
-static void expect_sealed(enum run_sealed_by by)
-{
-    run_world_live(&world, 3000);
-    assert_int_equal(world.run.state, RUN_ARMED);
-    assert_int_equal(world.run.sealed_by, by);
-    assert_int_equal(world.done[RUN_DO_SEAL], 1);
-    assert_false(world.enabled);
-}
-
 static void test_warn_and_back(void **state)
 {
     (void)state;
@@ -56,7 +39,7 @@ static void test_soft_seals_and_refuses(void **state)
     run_world_reach(&world, RUN_DUMPING);
     run_world_space(&world, SPACE_SOFT);
     assert_int_equal(world.run.state, RUN_SEALING);
-    expect_sealed(RUN_SEALED_BY_SOFT);
+    run_world_is_sealed(&world, 3000, RUN_SEALED_BY_SOFT, NULL);
     ask_dump(0, 0);
     assert_int_equal(world.reply_code, ERROR_SPACE);
     assert_non_null(strstr(world.reply_text, "as measured"));
@@ -96,7 +79,7 @@ static void test_blind(void **state)
     run_world_live(&world, 9999);
     assert_int_equal(world.run.state, RUN_DUMPING);
     run_world_live(&world, 2);
-    expect_end(RUN_OUTCOME_FLOOR, "free space could not be read for 10.0 s");
+    run_world_ends(&world, 60000, RUN_OUTCOME_FLOOR, "free space could not be read for 10.0 s");
     assert_int_equal(world.done[RUN_DO_KILL], 1);
 
     run_world_reach(&world, RUN_DUMPING); /* it passes */
@@ -125,7 +108,7 @@ static void test_blind_while_a_disable_hangs(void **state)
     world.mute = true;
     run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
     run_world_live(&world, 10001);
-    expect_end(RUN_OUTCOME_FLOOR, "could not be read");
+    run_world_ends(&world, 60000, RUN_OUTCOME_FLOOR, "could not be read");
     assert_int_equal(world.done[RUN_DO_SEAL], 1);
 }
 
@@ -139,7 +122,7 @@ static void test_budget(void **state)
     run_world_survey(&world, 1000, true);
     assert_int_equal(world.run.state, RUN_SEALING);
     run_world_survey(&world, 1200, true); /* the pass that was running */
-    expect_sealed(RUN_SEALED_BY_BUDGET);
+    run_world_is_sealed(&world, 3000, RUN_SEALED_BY_BUDGET, NULL);
     run_world_survey(&world, 1300, false); /* began before it was over */
     run_world_survey(&world, 1400, false);
     run_world_survey(&world, 1400, false);
@@ -170,7 +153,7 @@ static void test_budget_that_still_grows(void **state)
         run_world_live(&world, 1000); /* the counters say that it is off */
     }
     run_world_survey(&world, 1400, true);
-    expect_end(RUN_OUTCOME_BUDGET, "bytes still came");
+    run_world_ends(&world, 60000, RUN_OUTCOME_BUDGET, "bytes still came");
     assert_int_equal(run_exit_status(&world.run), STATUS_BUDGET);
 }
 
@@ -210,7 +193,7 @@ static void test_budget_that_grows_under_the_audit(void **state)
         assert_int_equal(world.run.state, RUN_SEALING);
         run_world_survey(&world, bytes, true);
     }
-    expect_end(RUN_OUTCOME_BUDGET, "bytes still came");
+    run_world_ends(&world, 60000, RUN_OUTCOME_BUDGET, "bytes still came");
 }
 
 static void test_budget_while_a_dump_is_prepared(void **state)
@@ -253,7 +236,7 @@ static void test_passes(void **state)
     world.step += 1;
     run_world_live(&world, 100);
     assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_LIMIT);
-    expect_sealed(RUN_SEALED_BY_LIMIT);
+    run_world_is_sealed(&world, 3000, RUN_SEALED_BY_LIMIT, NULL);
     ask_dump(0, 0); /* the next one has no such limit */
     run_world_live(&world, 100);
     world.step += 100;

@@ -11,29 +11,6 @@
 
 static struct run_world world;
 
-static void expect_end(enum run_outcome outcome, const char *message)
-{
-    run_world_live(&world, 1000);
-    assert_int_equal(world.run.state, RUN_ENDED);
-    assert_int_equal(world.run.outcome, outcome);
-    if (strstr(world.run.message, message) == NULL)
-        fail_msg("'%s' is not in: %s", message, world.run.message);
-}
-
-static void expect_sealed(enum run_sealed_by by, const char *disturbance)
-{
-    run_world_live(&world, 5000);
-    assert_int_equal(world.run.state, RUN_ARMED);
-    assert_int_equal(world.run.sealed_by, by);
-    assert_int_equal(world.done[RUN_DO_SEAL], 1);
-    assert_false(world.enabled);
-    if (disturbance[0] == '\0')
-        assert_string_equal(world.run.disturbance, "");
-    else
-        assert_non_null(strstr(world.run.disturbance, disturbance));
-    assert_int_equal(run_world_noted(&world, "is sealed and complete"), disturbance[0] == '\0' ? 1 : 0);
-}
-
 /* ---- liveness ---- */
 
 static void test_no_answer_and_nothing_grows(void **state)
@@ -47,7 +24,7 @@ static void test_no_answer_and_nothing_grows(void **state)
     run_world_live(&world, 60000);
     assert_int_equal(world.run.state, RUN_DUMPING);
     run_world_live(&world, 1100);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "asked for its counters and has not answered for 60.0 s");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "asked for its counters and has not answered for 60.0 s");
     assert_non_null(strstr(world.run.message, "nothing grew for 62.0 s"));
     assert_non_null(strstr(world.run.message, "step 8"));
     assert_int_equal(run_exit_status(&world.run), STATUS_LOST);
@@ -64,7 +41,7 @@ static void test_growth_is_life(void **state)
     }
     assert_int_equal(world.run.state, RUN_DUMPING);
     run_world_live(&world, 60001);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "nothing grew for 60.0 s");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "nothing grew for 60.0 s");
 }
 
 static void test_computing_alone_is_not_life_for_ever(void **state)
@@ -90,7 +67,7 @@ static void test_enable_and_disable_that_hang(void **state)
         run_world_settle(&world, 1);
     world.mute = true;
     run_world_live(&world, 61000);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "to switch dumping on");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "to switch dumping on");
     assert_int_equal(world.reply_code, ERROR_STATE);
 
     run_world_reach(&world, RUN_DUMPING);
@@ -99,7 +76,7 @@ static void test_enable_and_disable_that_hang(void **state)
     run_world_live(&world, 59000);
     assert_int_equal(world.run.state, RUN_SEALING);
     run_world_live(&world, 2000);
-    expect_end(RUN_OUTCOME_CONTROL_LOST, "to switch dumping off");
+    run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "to switch dumping off");
     assert_int_equal(world.done[RUN_DO_SEAL], 1); /* after the death, from what is on the disk */
     assert_int_equal(world.run.sealed_by, RUN_SEALED_BY_DEATH);
 }
@@ -155,10 +132,10 @@ static void test_our_dump_is_changed(void **state)
     (void)state;
     run_world_reach(&world, RUN_DUMPING);
     world.enabled = false;
-    expect_sealed(RUN_SEALED_BY_OTHER, "switched off by somebody else");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_OTHER, "switched off by somebody else");
     run_world_reach(&world, RUN_DUMPING);
     strcpy(world.experiment, "theirs");
-    expect_sealed(RUN_SEALED_BY_OTHER, "under experiment theirs");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_OTHER, "under experiment theirs");
     assert_string_equal(world.run.seal_experiment, "dec");
 }
 
@@ -174,7 +151,7 @@ static void test_wrong_setting(void **state)
     }
     assert_non_null(strstr(world.run.disturbance, "filter is"));
     run_world_step(&world, run_world_event(&world, RUN_EVENT_PAUSE));
-    expect_sealed(RUN_SEALED_BY_PAUSE, "filter is");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_PAUSE, "filter is");
     run_world_step(&world, run_world_event(&world, RUN_EVENT_DUMP));
     run_world_live(&world, 1000);
     assert_int_equal(world.reply_code, ERROR_STATE);
@@ -216,14 +193,14 @@ static void test_reset(void **state)
     uint64_t last = world.dump_index;
     world.dump_index = 0; /* passes go on, and write nothing */
     world.step += 100;
-    expect_sealed(RUN_SEALED_BY_OTHER, "reset was called");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_OTHER, "reset was called");
     assert_int_equal(world.run.last.rank[0].dump_index, last); /* what the audit can expect */
     assert_false(world.run.counts_exact);
     expect_revoked();
 
     run_world_reach(&world, RUN_SEALING);
     world.step = world.dump_index = 0;
-    expect_sealed(RUN_SEALED_BY_PAUSE, "reset was called");
+    run_world_is_sealed(&world, 5000, RUN_SEALED_BY_PAUSE, "reset was called");
     expect_revoked();
 
     run_world_reach(&world, RUN_ARMED); /* while a dump is being prepared */
@@ -269,7 +246,7 @@ static void test_rank_that_is_missing(void **state)
         if (!armed)
             assert_non_null(strstr(world.run.disturbance, "rank 1 of 2"));
         run_world_live(&world, look_ms);
-        expect_end(RUN_OUTCOME_CONTROL_LOST, "rank 1 of 2 no longer answers");
+        run_world_ends(&world, 1000, RUN_OUTCOME_CONTROL_LOST, "rank 1 of 2 no longer answers");
     }
 }
 
