@@ -3,13 +3,11 @@
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
+import test_reports
 from test_reports import Page
 
 SAMPLES = os.path.join("tests", "unit", "investigate_samples")
@@ -19,20 +17,8 @@ ENDS = {"clean": "clean", "operator": "operator", "both": "both", "graph": "need
         "hostile": "operator"}
 
 
-class Reports(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.mkdtemp()
-        subprocess.run([os.path.abspath(SAMPLES), cls.folder], check=True)
-        cls.names = sorted(name[:-5] for name in os.listdir(cls.folder) if name.endswith(".html"))
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.folder)
-
-    def read(self, name, ending):
-        with open(os.path.join(self.folder, f"{name}.{ending}"), encoding="utf-8", newline="") as f:
-            return f.read()
+class Reports(test_reports.Samples):
+    PROGRAM = SAMPLES
 
     def test_every_end(self):
         self.assertEqual(set(self.names), set(ENDS))

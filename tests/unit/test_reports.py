@@ -49,26 +49,33 @@ class Page(HTMLParser):
             self.text += data
 
 
-class Reports(unittest.TestCase):
+class Samples(unittest.TestCase):
+    """What PROGRAM writes into a folder: for each name a page and the same as text and JSON."""
+    PROGRAM = None
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp()
-        subprocess.run([os.path.abspath(SAMPLES), cls.folder], check=True)
-        cls.scenarios = sorted(name[:-5] for name in os.listdir(cls.folder) if name.endswith(".html"))
+        subprocess.run([os.path.abspath(cls.PROGRAM), cls.folder], check=True)
+        cls.names = sorted(name[:-5] for name in os.listdir(cls.folder) if name.endswith(".html"))
 
     @classmethod
     def tearDownClass(cls):
         shutil.rmtree(cls.folder)
 
-    def read(self, scenario, ending):
-        with open(os.path.join(self.folder, f"{scenario}.{ending}"), encoding="utf-8", newline="") as f:
+    def read(self, name, ending):
+        with open(os.path.join(self.folder, f"{name}.{ending}"), encoding="utf-8", newline="") as f:
             return f.read()
+
+
+class Reports(Samples):
+    PROGRAM = SAMPLES
 
     # pages
 
     def test_pages_are_well_formed(self):
-        self.assertGreater(len(self.scenarios), 25)
-        for scenario in self.scenarios:
+        self.assertGreater(len(self.names), 25)
+        for scenario in self.names:
             with self.subTest(scenario):
                 page = Page(self.read(scenario, "html"))
                 for tag in ("html", "head", "body", "main", "header", "footer", "h1", "style"):
@@ -81,7 +88,7 @@ class Reports(unittest.TestCase):
 
     def test_pages_stand_alone(self):
         """Nothing is fetched and nothing runs."""
-        for scenario in self.scenarios:
+        for scenario in self.names:
             text = self.read(scenario, "html")
             page = Page(text)
             with self.subTest(scenario):
@@ -93,7 +100,7 @@ class Reports(unittest.TestCase):
                 self.assertIn("default-src 'none'", text)
 
     def test_pages_can_be_heard_and_typed(self):
-        for scenario in self.scenarios:
+        for scenario in self.names:
             page = Page(self.read(scenario, "html"))
             with self.subTest(scenario):
                 for figure in page.figures:
@@ -122,7 +129,7 @@ class Reports(unittest.TestCase):
 
     def test_pages_are_bounded(self):
         """A page grows with the number of tensors, not with positions: 21,000 share 300 columns."""
-        for scenario in self.scenarios:
+        for scenario in self.names:
             self.assertLess(len(self.read(scenario, "html")), 1_000_000, scenario)
         self.assertTrue("A column stands for 70 positions" in Page(self.read("long", "html")).text)
 
@@ -138,7 +145,7 @@ class Reports(unittest.TestCase):
         self.assertLess(max(map(len, page.text.split())), 300)
 
     def test_a_verdict_only_with_a_proof(self):
-        for scenario in self.scenarios:
+        for scenario in self.names:
             page, answer = Page(self.read(scenario, "html")), json.loads(self.read(scenario, "json"))
             with self.subTest(scenario):
                 self.assertEqual(answer["verdict"] is None, scenario in UNPROVEN)
@@ -171,7 +178,7 @@ class Reports(unittest.TestCase):
     # JSON
 
     def test_json(self):
-        for scenario in self.scenarios:
+        for scenario in self.names:
             answer = json.loads(self.read(scenario, "json"))
             with self.subTest(scenario):
                 self.assertEqual(next(iter(answer)), "schema")
@@ -220,7 +227,7 @@ class Reports(unittest.TestCase):
 
     def test_text_fits(self):
         """No line is wider than it should be, but for one that is a single word or a command to be copied."""
-        for scenario in self.scenarios:
+        for scenario in self.names:
             for width in (40, 80, 200):
                 text = self.read(scenario, f"{width}.txt")
                 self.assertNotIn("\x1b", text)
