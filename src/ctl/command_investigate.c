@@ -209,7 +209,7 @@ const struct command command_investigate = {
             "  kldumpctl investigate --dir look -- \\\n"
             "      python3 -m sglang.launch_server --model-path M --port 30000\n"
             "  kldumpctl investigate --dir look --prompts prompts.jsonl --floor 50G -- python3 -m ...\n"
-            "  kldumpctl investigate --dir look --json -- python3 -m ... | jq .end\n"
+            "  kldumpctl investigate --dir look --json -- python3 -m ... | jq .answer.end\n"
             "\n"
             "doctor; kl under your own flags; kl under those of a dump over the same prompts; ab of the two;\n"
             "invariance; capture of the prompts that diverge first; check; diff. Each step is a command of its own,\n"
