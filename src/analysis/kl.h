@@ -73,6 +73,7 @@ void kl_measure(struct kl_path *path);
 struct kl_server {
     uint64_t page_size, sliding_window, state_checkpoint_interval; /* 0: none */
     bool deterministic, mixture_of_experts;
+    bool one_at_a_time;  /* it runs no two requests together: a batch is none */
     const char *foreign; /* who else has used it meanwhile, in words; NULL: nobody */
 };
 

@@ -57,9 +57,9 @@ static bool same_alone(const struct kl_facts *facts)
     return facts->same_alone;
 }
 
-static bool cache_dirty(const struct kl_facts *facts)
+static bool prefix_dirty(const struct kl_facts *facts)
 {
-    return facts->cache_dirty;
+    return facts->prefix_dirty;
 }
 
 #define INVARIANCE "kldumpctl invariance: which operator depends on the number of rows, and from which size on"
@@ -153,7 +153,7 @@ static const struct signature signatures[] = {
      ANY,
      ANY,
      ANY,
-     cache_dirty,
+     prefix_dirty,
      KL_CONDITION_2,
      KL_WHERE_RESTORE,
      KL_EVIDENCE_PATHS | KL_EVIDENCE_FEW | KL_EVIDENCE_RESTORE,
@@ -173,9 +173,10 @@ static const struct signature signatures[] = {
      KL_WHERE_DECODE,
      KL_EVIDENCE_PATHS | KL_EVIDENCE_POSITION | KL_EVIDENCE_RESTORE | KL_EVIDENCE_FEW,
      "Condition 2 is broken during decode: from one position on, decode computes with another context than prefill "
-     "(a window handed over too early, an eviction, a checkpoint that rotates away). It is not condition 1: tokens "
-     "before "
-     "that position are clean.",
+     "(a window handed over too early, an eviction, a checkpoint that rotates away). Operators that depend on the "
+     "batch "
+     "would not spare the tokens before it; only an attention that orders its sums otherwise from that length on "
+     "(condition 1) would look the same, by last bits.",
      {"compare the position with the sliding window, the page size and the checkpoint interval",
       DIFF ": expected is attention with equal inputs, only in passes from that length on"}},
     {"decode-forgets-and-restore",
@@ -191,6 +192,24 @@ static const struct signature signatures[] = {
      "Condition 2 is broken in two places: during decode, where every dirty request turns dirty at one position after "
      "clean tokens, and in the restored prefix, where prefill differs from prefill.",
      {"settle restore first: it needs no decode", DIFF}},
+    {"second-turn",
+     NOT_DIRTY,
+     NOT_DIRTY,
+     NOT_DIRTY,
+     DIRTY,
+     NOT_DIRTY,
+     NULL,
+     KL_CONDITION_REFUSED,
+     KL_WHERE_NONE,
+     KL_EVIDENCE_PATHS | KL_EVIDENCE_LENGTHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE | KL_EVIDENCE_FEW,
+     "Only the second turn is dirty, and it is longer than what match has measured. Three things look like that: what "
+     "a "
+     "decode leaves in the cache is not what a prefill would compute; decode computes with another context from such a "
+     "length on (both condition 2); or an operator depends on a number of rows that match does not reach (condition "
+     "1).",
+     {"measure match past the lengths of the second turn, with twice the --new: what stays clean there leaves the "
+      "cache",
+      INVARIANCE, DIFF}},
     {"one-row-alone",
      CLEAN,
      DIRTY,
@@ -303,6 +322,10 @@ static void add_sentences(const struct signature *signature, const struct kl_fac
                     " The model is a mixture of experts: a last bit before a router can choose another expert and "
                     "is amplified to a difference that is seen; that is a reason to look for the bit, not for "
                     "a looser threshold.");
+    if (signature->where == KL_WHERE_RESTORE && facts->faint)
+        buffer_text(text,
+                    " But no path is dirty by more than noise: an operator that computes the rows behind a cached "
+                    "prefix in another order (condition 1) looks the same.");
     const char *before = " Not measured: ";
     for (int id = 0; id < KL_PATHS && facts->measured; id++) {
         if (facts->paths[id].grade != KL_GRADE_NOT_MEASURED)
@@ -320,8 +343,11 @@ static void add_next(const struct signature *signature, const struct kl_facts *f
         list_add(next, "start the server with deterministic inference and measure again");
     for (size_t i = 0; i < sizeof signature->next / sizeof signature->next[0] && signature->next[i] != NULL; i++)
         list_add(next, signature->next[i]);
+    if (signature->where == KL_WHERE_RESTORE && facts->faint)
+        list_add(next,
+                 "kldumpctl invariance first: its axis extend has the same rows with a cached prefix and without");
     bool restore_missing = facts->paths[KL_PATH_RESTORE].grade == KL_GRADE_NOT_MEASURED;
-    if (restore_missing && facts->probe != KL_PATHS && !facts->shifted)
+    if (restore_missing && facts->probe <= KL_PATH_MATCH_ALONE && !facts->shifted)
         list_add(next, "measure restore: dirty in match is not yet condition 1, restore and the position decide");
     if (facts->one_position && facts->same_lengths && facts->long_requests == 0)
         list_add(next,

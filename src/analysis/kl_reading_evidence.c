@@ -87,7 +87,7 @@ static void add_index(const struct kl_facts *facts, struct list *list)
     else
         list_add_format(list, "%s: %zu requests are dirty at their first token, which comes from a prefill",
                         kl_path_word(facts->probe), at_first);
-    if (at_first > 0 && kl_grade_clean(facts->paths[KL_PATH_RESTORE].grade))
+    if (at_first > 0 && facts->probe != KL_PATH_DECODE_CACHE_HIT && kl_grade_clean(facts->paths[KL_PATH_RESTORE].grade))
         list_add(list,
                  "restore holds prefills of one length against each other, and they agree: a first token that differs "
                  "points at an operator that depends on the length of a prefill, or at how its logprob is taken "
@@ -256,6 +256,30 @@ bool kl_reading_few(const struct kl_facts *facts, enum kl_where where)
     return true;
 }
 
+/* The longest sequence of a path, and all of its tokens together. */
+static void reach_of(const struct kl_path *path, size_t *ret_longest, size_t *ret_rows)
+{
+    *ret_longest = *ret_rows = 0;
+    for (size_t i = 0; i < path->request_count; i++) {
+        const struct kl_request *request = &path->requests[i];
+        size_t length = is_kept(request) ? request->first + request->count : 0;
+        *ret_longest = length > *ret_longest ? length : *ret_longest;
+        *ret_rows += length;
+    }
+}
+
+static void add_reach(const struct kl_facts *facts, struct list *list)
+{
+    static const enum kl_path_id sides[] = {KL_PATH_MATCH, KL_PATH_DECODE_CACHE_HIT};
+    for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++) {
+        size_t longest, rows;
+        reach_of(&facts->paths[sides[i]], &longest, &rows);
+        if (rows > 0)
+            list_add_format(list, "%s: the longest sequence has %zu tokens, all that are scored together %zu",
+                            kl_path_word(sides[i]), longest, rows);
+    }
+}
+
 static void add_foreign(const struct kl_facts *facts, struct list *list)
 {
     list_add(list, facts->server->foreign);
@@ -266,10 +290,10 @@ void kl_reading_evidence(const struct kl_facts *facts, unsigned which, struct li
     static const struct {
         unsigned bit;
         void (*add)(const struct kl_facts *facts, struct list *list);
-    } parts[] = {{KL_EVIDENCE_FOREIGN, add_foreign},   {KL_EVIDENCE_SHIFT, add_shift},
-                 {KL_EVIDENCE_POSITION, add_position}, {KL_EVIDENCE_ALONE, add_alone},
-                 {KL_EVIDENCE_INDEX, add_index},       {KL_EVIDENCE_RESTORE, add_restore},
-                 {KL_EVIDENCE_FEW, add_few},           {KL_EVIDENCE_PATHS, add_paths}};
+    } parts[] = {
+        {KL_EVIDENCE_FOREIGN, add_foreign}, {KL_EVIDENCE_SHIFT, add_shift},   {KL_EVIDENCE_POSITION, add_position},
+        {KL_EVIDENCE_ALONE, add_alone},     {KL_EVIDENCE_LENGTHS, add_reach}, {KL_EVIDENCE_INDEX, add_index},
+        {KL_EVIDENCE_RESTORE, add_restore}, {KL_EVIDENCE_FEW, add_few},       {KL_EVIDENCE_PATHS, add_paths}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (which & parts[i].bit)
             parts[i].add(facts, list);

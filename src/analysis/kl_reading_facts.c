@@ -167,10 +167,26 @@ static bool same_bits(const struct kl_request *one, const struct kl_request *oth
            memcmp(one->b, other->b, one->count * sizeof one->b[0]) == 0;
 }
 
+/* Whether a batch can have shown what else is in a pass: it has several requests, and its prefill more rows than the
+ * shortest score of a single one. Else numbers of rows on the same side of a limit would give the same bits. */
+static bool batch_tells(const struct kl_path *match)
+{
+    size_t rows = 0, score = SIZE_MAX, requests = 0;
+    for (size_t i = 0; i < match->request_count; i++) {
+        const struct kl_request *request = &match->requests[i];
+        if (!is_kept(request))
+            continue;
+        requests++;
+        rows += request->first;
+        score = request->first + request->count < score ? request->first + request->count : score;
+    }
+    return requests > 1 && rows >= score;
+}
+
 /* A request id is of one path: the same prompt is known by its tokens. */
 static bool is_same_alone(const struct kl_path *match, const struct kl_path *alone)
 {
-    bool same = match->kept > 0 && match->kept == alone->kept;
+    bool same = match->kept == alone->kept && batch_tells(match);
     for (size_t i = 0; same && i < match->request_count; i++) {
         bool found = !is_kept(&match->requests[i]);
         for (size_t j = 0; !found && j < alone->request_count; j++)
@@ -195,15 +211,21 @@ void kl_reading_facts(const struct kl_path paths[KL_PATHS], const struct kl_serv
     struct kl_facts facts = {.paths = paths, .server = server, .probe = KL_PATHS};
     for (int id = 0; id < KL_PATHS; id++)
         facts.measured = facts.measured || paths[id].grade != KL_GRADE_NOT_MEASURED;
-    facts.cache_dirty = kl_reading_dirty(&paths[KL_PATH_PREFILL_CACHE_HIT]) ||
-                        kl_reading_dirty(&paths[KL_PATH_DECODE_CACHE_HIT]) || kl_reading_dirty(&paths[KL_PATH_RESTORE]);
+    facts.prefix_dirty =
+        kl_reading_dirty(&paths[KL_PATH_PREFILL_CACHE_HIT]) || kl_reading_dirty(&paths[KL_PATH_RESTORE]);
+    facts.faint = true;
+    for (int id = 0; id < KL_PATHS; id++)
+        facts.faint = facts.faint && paths[id].grade != KL_GRADE_NONZERO;
     facts.loud_restore = is_loud(paths);
-    facts.same_alone = is_same_alone(&paths[KL_PATH_MATCH], &paths[KL_PATH_MATCH_ALONE]);
+    facts.same_alone = !server->one_at_a_time && is_same_alone(&paths[KL_PATH_MATCH], &paths[KL_PATH_MATCH_ALONE]);
     look_for_shift(&facts);
     /* Noise that shows with one request at a time hides a position that is clear in a batch. */
     if (kl_reading_dirty(&paths[KL_PATH_MATCH]))
         look_at_probe(&facts, KL_PATH_MATCH);
     if (kl_reading_dirty(&paths[KL_PATH_MATCH_ALONE]) && (facts.probe == KL_PATHS || facts.one_position))
         look_at_probe(&facts, KL_PATH_MATCH_ALONE);
+    /* Its lengths lie past those of match; what a dirty decode leaves in the cache would hide a position of its own. */
+    if (facts.probe == KL_PATHS && !facts.prefix_dirty && kl_reading_dirty(&paths[KL_PATH_DECODE_CACHE_HIT]))
+        look_at_probe(&facts, KL_PATH_DECODE_CACHE_HIT);
     *ret_facts = facts;
 }

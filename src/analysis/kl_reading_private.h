@@ -19,8 +19,10 @@ struct kl_facts {
     bool shifted;
     struct kl_shift shift; /* where shifted */
     enum kl_path_id shift_path;
-    enum kl_path_id probe; /* match or match_alone, a dirty one, without `one_position` if one is; KL_PATHS: none */
-    bool one_position;     /* every dirty request of the probe begins at `position`, after clean tokens ... */
+    /* match or match_alone, a dirty one, without `one_position` if one is; where decode cache hit alone is dirty, that;
+     * KL_PATHS: none */
+    enum kl_path_id probe;
+    bool one_position; /* every dirty request of the probe begins at `position`, after clean tokens ... */
     size_t position, position_requests, position_clean_tokens;
     size_t long_requests;  /* dirty ones whose prompt reaches the position */
     size_t short_requests; /* clean ones that end before it */
@@ -29,8 +31,9 @@ struct kl_facts {
     bool from_index_1;     /* no dirty request of the probe is dirty at its first token, which comes from a prefill */
     double dominance;      /* share of the largest token in the sum of k3 of the probe */
     bool loud_restore;     /* restore is dirty far beyond what match is */
-    bool cache_dirty;      /* prefill or decode cache hit, or restore */
-    bool same_alone;       /* match has the same tokens and the same bits in a batch and one request at a time */
+    bool prefix_dirty;     /* prefill cache hit or restore, whose prefixes a prefill has computed */
+    bool faint;            /* no path is dirtier than noise */
+    bool same_alone;       /* match has the same bits in a batch and one request at a time, and the batch was one */
     bool measured;         /* any path */
 };
 
@@ -46,6 +49,7 @@ enum {
     KL_EVIDENCE_RESTORE = 32,
     KL_EVIDENCE_ALONE = 64,
     KL_EVIDENCE_FOREIGN = 128,
+    KL_EVIDENCE_LENGTHS = 256, /* how far match reaches, and the second turn */
 };
 
 /* Adds what decided, with numbers; `which` as above. */

@@ -19,6 +19,7 @@ struct kl_server kl_report_server(const struct kl_report *report)
                               .state_checkpoint_interval = server->state_checkpoint_interval,
                               .deterministic = server->deterministic,
                               .mixture_of_experts = server->moe_known && server->mixture_of_experts,
+                              .one_at_a_time = server->one_at_a_time,
                               .foreign = foreign_seen(&report->endpoint->foreign) ? report->foreign : NULL};
 }
 

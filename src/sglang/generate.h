@@ -85,7 +85,8 @@ struct generate_server {
     uint64_t state_checkpoint_interval; /* of recurrent models: mamba chunk or track interval; 0: none or not said */
     unsigned tp_size;
     bool radix_cache, deterministic, mixture_of_experts, moe_known;
-    bool mixed_passes; /* a pass of a prefill may decode others, too */
+    bool one_at_a_time; /* it runs one request at a time (max_running_requests) */
+    bool mixed_passes;  /* a pass of a prefill may decode others, too */
     bool graphs_known, graphs_off;
     char *weight_version;  /* changes with the weights where whoever loads new ones says so; NULL: not said */
     char *start_text;      /* of this process of the server: differs after a restart; NULL: not said */

@@ -133,6 +133,7 @@ static void read_settings(const struct json *info, const struct json *model, str
     server->page_size = number_of(info, "page_size");
     server->radix_cache = !is_true(info, "disable_radix_cache");
     server->deterministic = is_true(info, "enable_deterministic_inference");
+    server->one_at_a_time = number_of(info, "max_running_requests") == 1;
     server->mixed_passes = is_true(info, "enable_mixed_chunk");
     if (is_true(info, "uses_mamba_radix_cache")) /* its interval has a value for every model */
         server->state_checkpoint_interval = number_of(info, "mamba_track_interval");

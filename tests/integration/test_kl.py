@@ -59,6 +59,9 @@ READINGS = {
     # condition 2 in the restore
     "stale-prefix=3": (None, "CCDDD", "restored-prefix", "2", "restore", "all"),
     "stale-page=4": (None, "CCDDD", "restored-prefix", "2", "restore", "few"),
+    # past what match reaches: a position, and numbers of rows
+    "window-eviction=45": (None, "CCCDC", "decode-forgets", "2", "decode", "all"),
+    "batch-variant=1:down_proj:300": (None, "CCCDC", "second-turn", "refused", "none", "all"),
     "stale-last": (None, "CCDCC", "restore-almost-all-cached", "2", "restore", "all"),
     # condition 2 during decode
     "window-eviction=24": (None, "DDDDC", "decode-forgets", "2", "decode", "all"),

@@ -188,6 +188,62 @@ static void test_almost_all_cached(void **unused)
     kl_world_fini(&world);
 }
 
+/* A position that match does not reach, or what cannot be told from it: no fault of the cache is named then. */
+static void test_second_turn(void **unused)
+{
+    (void)unused;
+    struct kl_world world = kl_world_new();
+    kl_world_spoil(&world, KL_PATH_DECODE_CACHE_HIT, 0, 0.05);
+    expect(&world, "second-turn", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
+    assert_true(says(world.reading.evidence, "the longest sequence has"));
+    world.paths[KL_PATH_RESTORE].measured = world.paths[KL_PATH_PREFILL_CACHE_HIT].measured = false;
+    expect(&world, "second-turn", KL_CONDITION_REFUSED, KL_WHERE_NONE, false);
+    assert_false(says(world.reading.next, "dirty in match"));
+    kl_world_fini(&world);
+    world = kl_world_new();
+    struct kl_path *turn = &world.paths[KL_PATH_DECODE_CACHE_HIT];
+    for (size_t i = 0; i < KL_WORLD_REQUESTS; i++) {
+        size_t first = turn->requests[i].first, from = 110 > first ? 110 - first : 1;
+        kl_world_add(&turn->requests[i], from < KL_WORLD_TOKENS ? from : KL_WORLD_TOKENS, 0.05);
+    }
+    expect(&world, "decode-forgets", KL_CONDITION_2, KL_WHERE_DECODE, false);
+    assert_true(says(world.reading.evidence, "decode cache hit: dirt begins at position 110"));
+    kl_world_stale_prefix(&world);
+    expect(&world, "restored-prefix", KL_CONDITION_2, KL_WHERE_RESTORE, false);
+    kl_world_fini(&world);
+}
+
+/* Last bits behind a cached prefix may be an operator's: match has no such rows. */
+static void test_faint_prefix(void **unused)
+{
+    (void)unused;
+    struct kl_world world = kl_world_new();
+    kl_world_noise(&world, KL_PATH_RESTORE);
+    expect(&world, "restored-prefix", KL_CONDITION_2, KL_WHERE_RESTORE, false);
+    assert_non_null(strstr(world.reading.text, "(condition 1) looks the same"));
+    assert_true(says(world.reading.next, "kldumpctl invariance first"));
+    kl_world_spoil(&world, KL_PATH_RESTORE, 0, 0.05);
+    kl_world_read(&world);
+    assert_null(strstr(world.reading.text, "looks the same"));
+    kl_world_fini(&world);
+}
+
+/* Equal bits say nothing of a batch that was none. */
+static void test_no_batch(void **unused)
+{
+    (void)unused;
+    struct kl_world world = kl_world_new();
+    kl_world_length_dependent(&world);
+    world.server.one_at_a_time = true;
+    expect(&world, "not-batch-invariant", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
+    world.server.one_at_a_time = false;
+    for (size_t i = 1; i < KL_WORLD_REQUESTS; i++)
+        for (size_t id = 0; id < KL_PATHS; id++)
+            world.paths[id].requests[i].dropped = memory_copy("no cached token");
+    expect(&world, "not-batch-invariant", KL_CONDITION_1, KL_WHERE_OPERATOR, false);
+    kl_world_fini(&world);
+}
+
 static void test_few_requests(void **unused)
 {
     (void)unused;
@@ -437,6 +493,9 @@ int main(void)
         cmocka_unit_test(test_router_flip),
         cmocka_unit_test(test_restored_prefix),
         cmocka_unit_test(test_almost_all_cached),
+        cmocka_unit_test(test_second_turn),
+        cmocka_unit_test(test_faint_prefix),
+        cmocka_unit_test(test_no_batch),
         cmocka_unit_test(test_few_requests),
         cmocka_unit_test(test_decode_forgets),
         cmocka_unit_test(test_shifted),
