@@ -3,7 +3,8 @@
  *
  * Happy path: investigate_open (the folder, what an earlier call has finished there), investigate_all, then what was
  * found is in `found`; investigate_close.
- * Failures: a step fails (`found` says which and why; what does not build on it goes on); Ctrl-C (the step ends its own
+ * Failures: a step fails (`found` says which and why; what does not build on it goes on), also one that ends with the
+ * status of an answer and gives none; Ctrl-C (the step ends its own
  * orderly way, the run is stopped in order, the rest is not reached); we are killed (no server is left; the next call
  * goes on with what is finished). A finished step is one whose result lies in the folder unchanged and was made from
  * what would be given to it now; anything else is done again. */
@@ -47,8 +48,8 @@ struct investigate {
 };
 
 /* Takes the folder, made where it is not there, and what an earlier call has left in it. ERROR_FORBIDDEN: it holds an
- * investigation of another CMD or other prompts (both are named), or something else. ERROR_BUSY: another investigation
- * is at work there. */
+ * investigation of another CMD or other prompts (both are named), or something else, or another investigation is at
+ * work there. */
 enum error_code investigate_open(struct investigate *work, struct error *err);
 void investigate_close(struct investigate *work); /* stops what runs; also of a zeroed one */
 

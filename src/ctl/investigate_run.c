@@ -26,7 +26,14 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ERROR_BYTES = 64 * 1024, RESULT_MODE = 0600, CAPTURE_MOST = 4, GONE_MS = 5000, SIGNALED = 128 };
+enum {
+    ERROR_BYTES = 64 * 1024,
+    RESULT_MODE = 0600,
+    CAPTURE_MOST = 4,
+    GONE_MS = 5000,
+    SIGNALED = 128,
+    STATUS_BITS = 32
+};
 
 static const struct {
     const char *kind, *text;
@@ -269,6 +276,10 @@ static enum error_code run_command(struct investigate *work, const struct list *
     char *program = sibling_path("kldumpctl");
     if (program == NULL)
         return error_set(err, ERROR_INTERNAL, "kldumpctl is not where it was; install kldump again");
+    if (interrupt_number() != 0) { /* while the step was prepared: nobody would tell the command */
+        free(program);
+        return error_set(err, ERROR_INTERRUPTED, "interrupted");
+    }
     list_add(&words, program);
     list_add_all(&words, arguments->items);
     free(program);
@@ -397,6 +408,23 @@ static bool try_smaller(struct investigate *work, enum investigation_step_id id,
     return false;
 }
 
+static bool is_answer(const struct investigate_step *kind, int status)
+{
+    return status < STATUS_BITS && (kind->fine >> status & 1) != 0;
+}
+
+/* A command that could not begin may end with a status that is an answer of others, and has said nothing then. */
+static bool has_results(const struct investigate *work, enum investigation_step_id id)
+{
+    bool there = true;
+    for (size_t part = 0; part < investigate_steps[id].parts && there; part++) {
+        char *path = investigate_result(work, id, part);
+        there = result_file_is(path);
+        free(path);
+    }
+    return there;
+}
+
 static void do_step(struct investigate *work, enum investigation_step_id id)
 {
     const struct investigate_step *kind = &investigate_steps[id];
@@ -406,7 +434,7 @@ static void do_step(struct investigate *work, enum investigation_step_id id)
     say_step(work, id);
     enum error_code code = ensure_run(work, kind->needs, &err);
     int64_t begun_ms = now_ms();
-    for (size_t part = 0; part < kind->parts && code == ERROR_NONE && (kind->fine >> status & 1) != 0; part++)
+    for (size_t part = 0; part < kind->parts && code == ERROR_NONE && is_answer(kind, status); part++)
         do
             code = run_part(work, id, part, &status, &err);
         while (code == ERROR_NONE && try_smaller(work, id, status));
@@ -417,7 +445,7 @@ static void do_step(struct investigate *work, enum investigation_step_id id)
         fail(work, id, status_of(work, &err), err.message);
         return;
     }
-    if (status >= 32 || (kind->fine >> status & 1) == 0) {
+    if (!is_answer(kind, status) || !has_results(work, id)) {
         char *why = why_failed(work, id, status);
         fail(work, id, status, why);
         free(why);
@@ -471,10 +499,10 @@ enum error_code investigate_all(struct investigate *work, struct error *err)
     work->capture_most = CAPTURE_MOST;
     work->invariance_dumps = true;
     enum error_code code = wait_for_earlier(work, err);
-    if (code == ERROR_INTERRUPTED)
-        code = ERROR_NONE;
     if (code == ERROR_NONE)
         code = investigate_save(work, err);
+    else if (code == ERROR_INTERRUPTED) /* the file keeps the earlier run's name: the next call waits for it, too */
+        code = ERROR_NONE;
     for (int id = 0; id < INVESTIGATION_STEPS && code == ERROR_NONE && goes_on; id++) {
         work->interrupted |= interrupt_number() != 0;
         if (!work->interrupted)

@@ -236,8 +236,10 @@ static enum error_code take_folder(struct investigate *work, struct error *err)
         return error_set_errno(err, ERROR_SYSTEM, errno, "cannot make the folder %s", work->directory);
     char *lock = memory_format("%s/.lock", work->directory);
     enum error_code code = file_lock(lock, &work->lock_fd, err);
-    if (code == ERROR_BUSY)
-        error_set(err, code, "another 'kldumpctl investigate' is at work in %s", work->directory);
+    if (code == ERROR_BUSY) /* whose status would be an answer */
+        code = error_set(err, ERROR_FORBIDDEN,
+                         "another 'kldumpctl investigate' is at work in %s; wait for its end, or give another --dir",
+                         work->directory);
     free(lock);
     return code;
 }

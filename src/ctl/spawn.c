@@ -107,12 +107,16 @@ static int wait_for(pid_t child, const sigset_t *set, bool *interrupted)
     }
 }
 
+/* What is ignored (nohup) stays so: a signal that is blocked would be told to us all the same. */
 static void make_set(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGCHLD);
-    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++)
-        sigaddset(set, forwarded[i]);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+        struct sigaction action;
+        if (sigaction(forwarded[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(set, forwarded[i]);
+    }
 }
 
 enum error_code spawn_run(const struct spawn *spawn, int *ret_status, bool *ret_interrupted, struct error *err)

@@ -21,6 +21,7 @@ struct spawn {
 };
 
 /* Runs argv with our standard input and error and waits for its end. Ctrl-C and Ctrl-\ of the terminal reach it by
- * themselves; INT, TERM, HUP and QUIT sent to us are passed on to it; none of them ends us meanwhile. On success
- * *ret_status is its exit status, or 128 + N for signal N, and *ret_interrupted tells whether a signal reached us. */
+ * themselves; INT, TERM, HUP and QUIT sent to us are passed on to it; none of them ends us meanwhile. One that we ignore
+ * (nohup) is ignored. On success *ret_status is its exit status, or 128 + N for signal N, and *ret_interrupted tells
+ * whether a signal reached us. */
 enum error_code spawn_run(const struct spawn *spawn, int *ret_status, bool *ret_interrupted, struct error *err);

@@ -1,8 +1,8 @@
 """kldumpctl investigate on the stand-in: what each fault comes to; stopped at every step and continued, without doing anything twice;
 killed, and nothing left; what must be refused.
 
-The programs are copied, and `kldumpctl` beside them is a script: it notes each command that investigate starts, and can hold one or
-let it crash. So a test knows which steps were done, and stops in the middle of any."""
+The programs are copied, and `kldumpctl` beside them is a script: it notes each command that investigate starts, and can hold one,
+let it crash or end with 1 before it has begun. So a test knows which steps were done, and stops in the middle of any."""
 import json
 import os
 import signal
@@ -25,6 +25,7 @@ case "$*" in *--expect*) exec $here/investigator "$@";; esac  # the guard's own 
 case $1 in kl|check) call=$1-$((number + 1));; *) call=$1;; esac
 echo $call >> $here/calls
 if [ -e $here/crash-$call ]; then rm $here/crash-$call; kill -9 $$; fi
+if [ -e $here/refuse-$call ]; then rm $here/refuse-$call; echo "kldumpctl $1: refused in $call" >&2; exit 1; fi
 if [ -e $here/hold-$call ]; then touch $here/held-$call; while [ -e $here/hold-$call ]; do sleep 0.02; done; fi
 exec $here/investigator "$@"
 """
@@ -370,7 +371,7 @@ def test_a_folder_that_is_taken(place, standin):
     wait_for((look.programs / "held-kl-1").exists, 60, "kl")
     second = subprocess.run([*map(str, look.arguments())], env=place.environment(**look.environment), cwd=place.folder, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=60)
-    assert second.returncode == DIVERGES and "another 'kldumpctl investigate' is at work in" in second.stderr
+    assert second.returncode == FORBIDDEN and "another 'kldumpctl investigate' is at work in" in second.stderr
     look.wait_held("kl-1")
     assert process.wait(60) == CLEAN
 
@@ -443,6 +444,32 @@ def test_a_step_that_crashes(place, standin, call, status, rest):
     look.forget_calls()
     look.run(status=DIVERGES)
     assert look.end()[0] == "operator" and "kl-1" not in look.calls()
+
+
+@pytest.mark.parametrize("call, end", [("kl-1", "not-started"), ("diff", "no-dump")])
+def test_an_answer_without_numbers(place, standin, call, end):
+    """A command that could not begin (its run has just ended) says 1 as well: that is a failure and no answer."""
+    look = Look(place, standin, ROWS)
+    look.programs.joinpath(f"refuse-{call}").touch()
+    look.run(status=INCOMPLETE)
+    step = "kl-own" if call == "kl-1" else call
+    assert look.states()[step] == "failed" and look.end()[0] == end
+    look.run(status=DIVERGES)
+    assert look.states()[step] == "done" and look.end()[0] == "operator"
+
+
+def test_nohup(place, standin):
+    """A terminal that is closed ends nothing of what was started to outlive it."""
+    look = Look(place, standin)
+    look.hold("kl-1")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    process = look.begin()
+    signal.signal(signal.SIGHUP, before)
+    wait_for((look.programs / "held-kl-1").exists, 60, "kl")
+    process.send_signal(signal.SIGHUP)
+    look.wait_held("kl-1")
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == CLEAN, err
 
 
 def test_secrets_are_in_no_file(place, standin):
