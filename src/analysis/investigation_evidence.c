@@ -49,7 +49,7 @@ static void add_kl(const struct investigation_facts *facts, const struct investi
 static void add_axes(const struct investigation_facts *facts, struct list *list)
 {
     const struct investigation *in = facts->in;
-    if (!in->invariance_known)
+    if (!investigation_facts_has_axes(in))
         return;
     for (size_t i = 0; i < in->axis_count; i++) {
         const struct investigation_axis *axis = &in->axes[i];
@@ -161,10 +161,10 @@ static void add_steps(const struct investigation *in, struct list *list)
 
 static void add_axis_gaps(const struct investigation *in, struct list *list)
 {
-    for (size_t i = 0; in->invariance_known && i < in->axis_count; i++)
+    for (size_t i = 0; investigation_facts_has_axes(in) && i < in->axis_count; i++)
         if (in->axes[i].why_not != NULL)
             list_add_format(list, "invariance, %s: %s", in->axes[i].word, in->axes[i].why_not);
-    if (in->invariance_known && in->invariance_most > 0)
+    if (investigation_facts_has_axes(in) && in->invariance_most > 0)
         list_add_format(list, "batches of more than %" PRIu64, in->invariance_most);
 }
 

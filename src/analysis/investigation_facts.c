@@ -70,10 +70,15 @@ static void compare_measurements(struct investigation_facts *facts)
     }
 }
 
+bool investigation_facts_has_axes(const struct investigation *in)
+{
+    return in->invariance_known && in->steps[INVESTIGATION_INVARIANCE].state != INVESTIGATION_FAILED;
+}
+
 static enum investigation_axes axes_of(const struct investigation *in)
 {
     enum investigation_axes found = INVESTIGATION_AXES_UNKNOWN;
-    for (size_t i = 0; in->invariance_known && i < in->axis_count; i++) {
+    for (size_t i = 0; investigation_facts_has_axes(in) && i < in->axis_count; i++) {
         const struct investigation_axis *axis = &in->axes[i];
         enum investigation_axes one = axis->cached           ? INVESTIGATION_AXES_CACHED
                                       : axis->first_size > 0 ? INVESTIGATION_AXES_CHANGED

@@ -26,7 +26,8 @@ enum {
 };
 
 enum investigation_axes {
-    INVESTIGATION_AXES_UNKNOWN,
+    INVESTIGATION_AXES_UNKNOWN,   /* not measured, or the step has failed: its numbers are of no use (others were there)
+                                   */
     INVESTIGATION_AXES_UNCHANGED, /* all that were measured */
     INVESTIGATION_AXES_CACHED,    /* changed by one row on a cached prefix alone */
     INVESTIGATION_AXES_CHANGED,
@@ -45,6 +46,8 @@ struct investigation_facts {
 void investigation_facts(const struct investigation *investigation, struct investigation_facts *ret_facts);
 
 bool investigation_facts_has_failed(const struct investigation_facts *facts, enum investigation_step_id id);
+/* Whether invariance has found something that counts. */
+bool investigation_facts_has_axes(const struct investigation *in);
 /* "condition 1: operators that are not batch-invariant", "clean"; of one bit from above. */
 const char *investigation_facts_reading_word(unsigned reading);
 /* The operator with what is known of it: "model.layers.0.mlp (layer 0, matrix product, token-wise)"; the caller's. */

@@ -303,8 +303,16 @@ static void test_what_invariance_adds(void **state)
     in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
     set_axis(&in, "not measured", 0, false);
     expect(in, "attention-or-cache", CONDITION_1, true, STATUS_NO, "tell the two apart.");
-    /* a row on a restored prefix is no row of another size */
+    /* somebody else's requests have changed the batches: what it found is no evidence */
     struct investigation_end end;
+    in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
+    set_axis(&in, "changed", 2, false);
+    fail_step(&in, INVESTIGATION_INVARIANCE, STATUS_INCOMPLETE, "somebody else has used the server");
+    investigation_conclude(&in, &end);
+    assert_false(says(end.evidence, "invariance, extend: changed"));
+    investigation_end_fini(&end);
+    expect(in, "attention-or-cache", CONDITION_1, true, STATUS_NO, "tell the two apart.");
+    /* a row on a restored prefix is no row of another size */
     in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none");
     set_axis(&in, "changed", 1, true);
     investigation_conclude(&in, &end);
