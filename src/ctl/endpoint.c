@@ -80,15 +80,21 @@ static enum error_code carry(const struct endpoint *endpoint, const struct serve
     return carry_asking(endpoint, request, limit_ms, most, endpoint->wanted, endpoint->user, body, ret_result, err);
 }
 
-/* What cannot be read or was refused gets the same name in front, and is the server's failure: neither kldump's own nor
- * the answer "no". */
+/* What is in no state to answer, or answers what cannot be read, is the server's failure: neither kldump's own nor the
+ * answer "no". */
+static enum error_code as_failure(enum error_code code, struct error *err)
+{
+    if (code != ERROR_FORMAT && code != ERROR_STATE && code != ERROR_BUSY)
+        return code;
+    if (err != NULL)
+        err->code = ERROR_SERVER;
+    return ERROR_SERVER;
+}
+
+/* What cannot be read or was refused gets the same name in front. */
 static enum error_code name_answer(const struct endpoint *endpoint, enum error_code code, struct error *err)
 {
-    if (code == ERROR_FORMAT || code == ERROR_STATE) {
-        code = ERROR_SERVER;
-        if (err != NULL)
-            err->code = code;
-    }
+    code = as_failure(code, err);
     if (code != ERROR_NONE)
         error_prefix(err, "%.80s at %.100s", endpoint->name, endpoint->url);
     return code;
@@ -206,7 +212,7 @@ enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint,
         endpoint.url = make_url(target);
         endpoint.name = memory_copy("server");
     } else {
-        code = open_run(target, &endpoint, err);
+        code = as_failure(open_run(target, &endpoint, err), err);
     }
     if (code == ERROR_NONE)
         code = ask_server(&endpoint, &endpoint.server, &endpoint.model_note, err);

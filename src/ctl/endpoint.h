@@ -30,8 +30,8 @@ struct endpoint {
 };
 
 /* `target` is a URL (http:// or https://, a numeric address or localhost) or a run; NULL: the only live run. A run must
- * be armed, of the kind plain ready. ERROR_STATE: it is not. The model's config.json is read where it lies on this
- * machine. */
+ * be armed, of the kind plain ready. ERROR_SERVER: it is not, or its guard does not answer; the status of ERROR_STATE
+ * would be the answer "no" of a measurement. The model's config.json is read where it lies on this machine. */
 enum error_code endpoint_open(const char *target, struct endpoint *ret_endpoint, struct error *err);
 void endpoint_fini(struct endpoint *endpoint); /* also of a zeroed one */
 

@@ -324,8 +324,9 @@ enum error_code invariance_dump_check(struct endpoint *endpoint, struct invarian
         return error_set(err, ERROR_USAGE, "--dump: only a guarded run can be dumped");
     enum error_code code = find_status(&endpoint->find, &run, err);
     if (code == ERROR_NONE && show_is_plain(run))
-        code = error_set(err, ERROR_STATE,
-                         "--dump: run %s is of the kind plain: its server was started without what a dump needs",
+        code = error_set(err, ERROR_USAGE,
+                         "--dump: run %s is of the kind plain: its server was started without what a dump needs; start "
+                         "it with --kind dump",
                          endpoint->name);
     if (code == ERROR_NONE)
         plan->directory = memory_copy(show_member(run, "dir"));

@@ -36,8 +36,8 @@ struct invariance_dump {
 };
 const char *invariance_dump_again_word(enum invariance_dump_again again); /* "unknown", "same", "changed" */
 
-/* Whether anything can be dumped at all. ERROR_USAGE: not a run. ERROR_STATE: of the kind plain. ERROR_EXISTS: a folder
- * is there already. ERROR_SPACE: there is no room for the shortest prompt twice. */
+/* Whether anything can be dumped at all. ERROR_USAGE: not a run, or one of the kind plain. ERROR_EXISTS: a folder is
+ * there already. ERROR_SPACE: there is no room for the shortest prompt twice. */
 enum error_code invariance_dump_check(struct endpoint *endpoint, struct invariance_dump_plan *plan, struct error *err);
 
 /* `axis` has changed. ERROR_NONE also where no module can be named: there is no room, a dump is incomplete, nothing

@@ -501,7 +501,7 @@ def test_what_no_dumped_module_shows(place, standin):
 
 def test_dumps_that_cannot_be(place, standin):
     plain = place.run(standin, name="p", options=["--kind", "plain"]).wait_state("ready")
-    assert "of the kind plain" in invariance(place, plain.name, "--dump", "why", status=1).stderr
+    assert "of the kind plain" in invariance(place, plain.name, "--dump", "why", status=USAGE).stderr
     url = f"http://127.0.0.1:{plain.status()['port']}"
     assert "only a guarded run can be dumped" in invariance(place, url, "--dump", "why", status=USAGE).stderr
     small = place.run(standin, name="u", options=["--budget", "100K"]).armed()

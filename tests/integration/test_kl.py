@@ -346,3 +346,5 @@ def test_a_guarded_run(place, standin):
         found = json.loads(place.ctl("kl", *target, *SMALL, "--json", status=1).stdout)
         assert found["target"] == run.name
         assert (found["reading"]["condition"], found["reading"]["where"]) == ("2", "restore")
+    place.ctl("dump", run.name, "open")  # while it dumps it takes no measurement, and that is not the answer "no"
+    assert "end the dump first" in place.ctl("kl", run.name, *SMALL, status=LOST).stderr
