@@ -65,7 +65,7 @@ static bool is_about_restored(const struct side *a, const struct side *b, const 
     for (size_t i = 0; i < a->sequence_count; i++) {
         if (matches[i].sequence == SIDE_NOWHERE)
             continue;
-        bool is_restored = a->sequences[i].cached_length != b->sequences[matches[i].sequence].cached_length;
+        bool is_restored = alignment_match_is_restored(&a->sequences[i], &b->sequences[matches[i].sequence]);
         found |= is_restored;
         only &= is_restored || fills[i];
     }

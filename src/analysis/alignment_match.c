@@ -21,14 +21,18 @@ bool alignment_match_is_prefill(enum alignment_mode mode)
     return mode == ALIGNMENT_WHOLE || mode == ALIGNMENT_RESTORED;
 }
 
+bool alignment_match_is_restored(const struct side_sequence *a, const struct side_sequence *b)
+{
+    return (a->cached_length == 0) != (b->cached_length == 0);
+}
+
 bool alignment_match_is_pair(enum alignment_mode mode, const struct side_sequence *a, const struct side_sequence *b,
                              size_t position, bool *ret_target)
 {
     bool a_decodes = position >= a->prompt_length, b_decodes = position >= b->prompt_length;
     if (a->tokens[position].pass == SIDE_NOWHERE || b->tokens[position].pass == SIDE_NOWHERE)
         return false;
-    *ret_target =
-        mode == ALIGNMENT_RESTORED ? a->cached_length != b->cached_length : mode == ALIGNMENT_WHOLE || a_decodes;
+    *ret_target = mode == ALIGNMENT_RESTORED ? alignment_match_is_restored(a, b) : mode == ALIGNMENT_WHOLE || a_decodes;
     return alignment_match_is_prefill(mode) || !b_decodes || (mode == ALIGNMENT_RUNS && a_decodes);
 }
 

@@ -34,6 +34,8 @@ size_t alignment_match_all(const struct alignment_view *view, struct alignment_m
 bool alignment_match_is_pair(enum alignment_mode mode, const struct side_sequence *a, const struct side_sequence *b,
                              size_t position, bool *ret_target);
 bool alignment_match_is_prefill(enum alignment_mode mode); /* no side decodes */
+/* One is behind a restored prefix, and the other has computed all of it. */
+bool alignment_match_is_restored(const struct side_sequence *a, const struct side_sequence *b);
 bool alignment_match_decodes(const struct side_sequence *sequence);
 
 /* Nothing could be paired: proofs and messages that say why. */

@@ -39,6 +39,7 @@ extern const size_t scenarios_count;
 void scenarios_restored(const struct scenarios_folders *folders);
 void scenarios_restored_unequal(const struct scenarios_folders *folders);
 void scenarios_restored_one_row(const struct scenarios_folders *folders);
+void scenarios_restored_both(const struct scenarios_folders *folders);
 
 /* Tokens of all of them: the first 8 of TOKENS are a prompt of many. */
 extern const int64_t scenarios_tokens[64];

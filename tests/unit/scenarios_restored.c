@@ -40,3 +40,24 @@ void scenarios_restored_one_row(const struct scenarios_folders *f)
 {
     write_rows(f, 1, "model.layers.0.self_attn.qkv_proj.output");
 }
+
+static void write_shared(const char *folder, struct scenario *s, unsigned cached)
+{
+    static const int64_t longer[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7},
+                         other[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 40, 41};
+    scenario_open(s, folder);
+    unsigned a = scenario_request(s, "a", longer, 14), b = scenario_request(s, "b", other, 12);
+    scenario_prefill(s, a, 14);
+    scenario_pass(s, &(struct scenario_pass){.parts = {{.request = b, .position = cached, .rows = 12 - cached}},
+                                             .part_count = 1});
+}
+
+/* Two prompts that begin alike, in two runs which restore another number of tokens: no side has a whole prefill. */
+void scenarios_restored_both(const struct scenarios_folders *f)
+{
+    struct scenario_model model = scenario_small();
+    struct scenario *s = scenario_begin(&model);
+    write_shared(f->dec, s, 4);
+    write_shared(f->pre, s, 8);
+    scenario_end(s);
+}
