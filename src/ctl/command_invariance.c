@@ -9,6 +9,7 @@
 #include "ctl/invariance_report.h"
 #include "ctl/invariance_take.h"
 #include "ctl/progress.h"
+#include "ctl/result_file.h"
 #include "sys/file.h"
 
 #include <inttypes.h>
@@ -54,6 +55,8 @@ static bool take_options(const struct command *command, struct request *request)
                   "--dump: '%.70s' is not the name of an experiment; 1 to %d of A-Z a-z 0-9 . _ -, not beginning with "
                   ". or -",
                   request->dump, INVARIANCE_DUMP_NAME);
+    else if (request->repro != NULL && result_file_foresee(request->repro, &err) != ERROR_NONE)
+        error_prefix(&err, "--repro");
     if (err.code == ERROR_NONE)
         number_option("--new", request->new_tokens, LEAST, NEW_MOST, &request->new_count, &err);
     if (err.code == ERROR_NONE)

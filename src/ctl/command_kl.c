@@ -108,6 +108,15 @@ static enum error_code check_vary(const struct request *request, const struct co
     return ERROR_NONE;
 }
 
+/* What would cost a measurement, or the start of a server, if it were found behind it. */
+static enum error_code check_before(const struct request *request, struct error *err)
+{
+    enum error_code code = kl_take_check(&request->plan, err);
+    if (code == ERROR_NONE && request->out != NULL && (code = result_file_foresee(request->out, err)) != ERROR_NONE)
+        error_prefix(err, "--out");
+    return code;
+}
+
 /* False after the usage error. */
 static bool take_options(const struct command *command, struct request *request,
                          const struct command_operands *operands)
@@ -129,6 +138,8 @@ static bool take_options(const struct command *command, struct request *request,
         take_wish(request, &err);
     if (err.code == ERROR_NONE)
         check_vary(request, operands, &err);
+    if (err.code == ERROR_NONE)
+        check_before(request, &err);
     if (err.code != ERROR_NONE)
         command_usage_error(command, "%s", err.message);
     return err.code == ERROR_NONE;

@@ -32,6 +32,10 @@ struct kl_take {
     struct kl_report report; /* borrows the endpoint, which outlives it, and the plan's file of thresholds */
 };
 
+/* What is wrong with the files and the prompts of a plan that no server has to be asked for: before one is started or
+ * waited for. ERROR_BAD_VALUE; a file that cannot be read: as file_read. */
+enum error_code kl_take_check(const struct kl_take_plan *plan, struct error *err);
+
 /* Errors of thresholds, prompts and endpoint; *ret_take is zeroed then. ERROR_BAD_VALUE: fewer prompts than
  * least_samples. */
 enum error_code kl_take(struct endpoint *endpoint, const struct kl_take_plan *plan, struct kl_take *ret_take,

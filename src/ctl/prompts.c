@@ -169,11 +169,9 @@ static void fill(const struct recipe *recipe, uint64_t span, struct prompts *pro
     }
 }
 
-enum error_code prompts_make(const char *text, uint64_t vocabulary, struct prompts *ret_prompts, struct error *err)
+static enum error_code take_recipe(const char *text, struct recipe *ret_recipe, struct error *err)
 {
     struct recipe recipe = {0};
-    struct prompts prompts = {0};
-    uint64_t ids = vocabulary != 0 ? vocabulary : SAFE_IDS;
     if (!read_recipe(text, &recipe))
         return error_set(err, ERROR_BAD_VALUE,
                          "'%.60s' is not of the form N:LEN:SEED or N:LEN-LEN:SEED, such as "
@@ -184,6 +182,18 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
         return error_set(err, ERROR_BAD_VALUE,
                          "'%.60s': expected 1 to %d prompts of 1 to %d ids, %d in all, the shorter length first", text,
                          COUNT_MAX, LENGTH_MAX, TOTAL_MAX);
+    *ret_recipe = recipe;
+    return ERROR_NONE;
+}
+
+enum error_code prompts_make(const char *text, uint64_t vocabulary, struct prompts *ret_prompts, struct error *err)
+{
+    struct recipe recipe = {0};
+    struct prompts prompts = {0};
+    uint64_t ids = vocabulary != 0 ? vocabulary : SAFE_IDS;
+    enum error_code code = take_recipe(text, &recipe, err);
+    if (code != ERROR_NONE)
+        return code;
     if (ids <= FIRST_ID || recipe.count > ids - FIRST_ID)
         return error_set(err, ERROR_BAD_VALUE,
                          "'%.60s': %" PRIu64 " prompts cannot all begin differently with ids from %d to %" PRIu64 "%s",
@@ -207,6 +217,19 @@ enum error_code prompts_get(const char *path, const char *recipe, const char *us
         if (err != NULL)
             err->code = code;
     }
+    return code;
+}
+
+enum error_code prompts_foresee(const char *path, const char *recipe, const char *usual, size_t *ret_count,
+                                struct error *err)
+{
+    struct prompts prompts = {0};
+    struct recipe wanted = {0};
+    enum error_code code = path != NULL ? prompts_get(path, NULL, usual, 0, &prompts, err)
+                                        : take_recipe(recipe != NULL ? recipe : usual, &wanted, err);
+    if (code == ERROR_NONE)
+        *ret_count = path != NULL ? prompts.count : (size_t)wanted.count;
+    prompts_fini(&prompts);
     return code;
 }
 

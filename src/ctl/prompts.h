@@ -36,4 +36,8 @@ void prompts_hash(struct prompts *prompts);
 enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,
                             struct prompts *ret_prompts, struct error *err);
 
+/* How many prompts_get would give, and what is wrong with them that no server has to be asked for. Errors as there. */
+enum error_code prompts_foresee(const char *path, const char *recipe, const char *usual, size_t *ret_count,
+                                struct error *err);
+
 void prompts_fini(struct prompts *prompts); /* also of a zeroed one */

@@ -1,9 +1,14 @@
 #include "ctl/result_file.h"
 
+#include "base/memory.h"
 #include "base/text.h"
 #include "sys/file.h"
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { RESULT_MAX = 1024 * 1024 * 1024 };
 
@@ -42,6 +47,23 @@ enum error_code result_file_read(const char *path, const char *schema, struct js
     else
         json_free(json);
     return code;
+}
+
+enum error_code result_file_foresee(const char *path, struct error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? memory_copy(".") : memory_format("%.*s/", (int)(slash - path), path);
+    struct stat status;
+    int problem = 0;
+    if (path[0] == '\0')
+        problem = ENOENT;
+    else if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        problem = EISDIR;
+    else if (access(folder, W_OK | X_OK) != 0)
+        problem = errno;
+    free(folder);
+    return problem == 0 ? ERROR_NONE
+                        : error_set(err, ERROR_BAD_VALUE, "'%s' cannot be written: %s", path, strerror(problem));
 }
 
 enum error_code result_file_write(const char *path, const struct json *json, mode_t mode, struct error *err)

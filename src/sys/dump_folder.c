@@ -240,6 +240,16 @@ enum error_code dump_folder_refuse(const char *path, struct error *err)
     return error_set(err, ERROR_FORBIDDEN, "dump folder %s: %s; give another one with --dir", path, strerror(errno));
 }
 
+/* False with errno. */
+static bool is_folder(const char *path)
+{
+    struct stat found;
+    if (stat(path, &found) != 0)
+        return false;
+    errno = ENOTDIR;
+    return S_ISDIR(found.st_mode);
+}
+
 enum error_code dump_folder_make(const char *path, struct error *err)
 {
     char *part = memory_copy(path);
@@ -247,7 +257,7 @@ enum error_code dump_folder_make(const char *path, struct error *err)
     for (char *slash = strchr(part + 1, '/'); code == ERROR_NONE; slash = strchr(slash + 1, '/')) {
         if (slash != NULL)
             *slash = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        if (mkdir(part, 0777) != 0 && (errno != EEXIST || !is_folder(part)))
             code = dump_folder_refuse(part, err);
         if (slash == NULL)
             break;

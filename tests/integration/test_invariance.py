@@ -304,7 +304,7 @@ def test_what_does_not_repeat_says_nothing_about_sizes(place, standin):
 
 @pytest.mark.parametrize("arguments, words", [
     (["--most", "1"], "too few"), (["--most", "5"], "4 prompts; a batch of 5"), (["--new", "1"], "too few"),
-    (["--repro", "x.py"], "--diff FILE"), (["--prompts", "x"], "exclude each other"), (["--kl", "missing.json"], "missing.json")])
+    (["--repro", "x.py"], "--diff FILE"), (["--dump", "d", "--repro", "no/x.py"], "cannot be written"), (["--prompts", "x"], "exclude each other"), (["--kl", "missing.json"], "missing.json")])
 def test_bad_options(armed_standin, arguments, words):
     done = armed_standin.place.ctl("invariance", armed_standin.name, "--synthetic", "4:20-30:1", *arguments, status=None)
     assert done.returncode and words in done.stderr and not done.stdout

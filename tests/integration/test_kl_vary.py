@@ -10,7 +10,7 @@ import pytest
 
 import guarded
 
-CLEAN, DIRTY, USAGE, INCOMPLETE, SETTINGS, NOT_ARMED, INTERRUPTED = 0, 1, 2, 4, 80, 81, 130
+CLEAN, DIRTY, USAGE, INCOMPLETE, SETTINGS, NOT_ARMED, FORBIDDEN, INTERRUPTED = 0, 1, 2, 4, 80, 81, 88, 130
 SMALL = ["--min-samples", "8", "--new", "12"]
 PATHS = ["match", "match_alone", "prefill_cache_hit", "decode_cache_hit", "restore"]
 SOURCE = Path(__file__).resolve().parents[2]
@@ -237,12 +237,21 @@ def test_a_wrapper_is_refused(place, standin):
     (["--vary", "page-size"], "expected NAME=VALUE"), (["--vary", "--page-size=1"], "expected NAME=VALUE"), (["--vary", "port=1"], "where the server"),
     (["--vary", "page-size=4", "t"], "leave 't' out"), (["--vary", "page-size=4", "--all"], "--all"), ([], "for --vary"),
     (["--vary", "page-size=4", "--kind", "dump"], "kind plain"), (["--vary", "page-size=4", "--floor", "20"], "--floor"),
+    (["--vary", "page-size=4", "--synthetic", "8:9"], "not of the form"), (["--vary", "page-size=4", "--synthetic", "8:9:1"], "at least 32"),
+    (["--vary", "page-size=4", "--prompts", "/dev/null/p"], "/dev/null/p"), (["--vary", "page-size=4", "--thresholds", "t.json"], "t.json"),
+    (["--vary", "page-size=4", "--out", "no/kl.json"], "--out: 'no/kl.json' cannot be written"), (["--vary", "page-size=4", "--out", "."], "--out"),
     (["--vary", "page-size=4", "--new", "1"], "at least 2"), (["--vary", "page-size=4", "--name", "n" * 64], "too long"),
 ])
 def test_wrong_usage(place, standin, words, said):
     done = place.ctl("kl", *words, "--", *place.command(standin), status=USAGE)
     assert said in done.stderr
     assert not list(place.folder.glob("kldump-*")), "something was made"
+
+
+def test_a_folder_that_is_none(place, standin):
+    (place.folder / "file").touch()
+    done = place.ctl("kl", "--vary", "page-size=4", "--dir", "file", "--", *place.command(standin), status=FORBIDDEN)
+    assert "dump folder file: Not a directory; give another one with --dir" in done.stderr
 
 
 def test_options_of_a_run_without_a_variation(place):
