@@ -4,6 +4,8 @@
 #include "analysis/investigation_private.h"
 
 #include "analysis/diff.h"
+#include "analysis/invariance.h"
+#include "analysis/report.h"
 #include "base/buffer.h"
 #include "base/memory.h"
 
@@ -36,6 +38,8 @@ enum condition {
     NOTHING_SAID,
 };
 
+enum named { UNNAMED, BY_DIFF, BY_BATCH }; /* whose module is the answer's */
+
 struct end {
     const char *name;
     unsigned own, dump; /* what kl reads under each */
@@ -43,7 +47,7 @@ struct end {
     unsigned diff;
     bool (*also)(const struct investigation_facts *facts);
     enum condition condition;
-    bool names_module;
+    enum named named;
     enum status status;
     const char *text; /* words in braces: see tokens */
     const char *next[4];
@@ -125,6 +129,11 @@ static bool of_prefills(const struct investigation_facts *facts)
     return facts->in->diff.prefills;
 }
 
+static bool batch_names(const struct investigation_facts *facts)
+{
+    return facts->batch != NULL;
+}
+
 static bool is_weak(const struct investigation_facts *facts)
 {
     const char *confidence = facts->in->diff.confidence;
@@ -139,8 +148,8 @@ static bool is_weak(const struct investigation_facts *facts)
 #define RECIPE  "kldumpctl diff shows what is missing, and the recipe of a dump that makes every proof possible"
 
 static const struct end ends[] = {
-#define X(name, own, dump, reading, diff, also, condition, names, status, text, ...) \
-    {name, own, dump, reading, diff, also, condition, names, STATUS_##status, text, {__VA_ARGS__}},
+#define X(name, own, dump, reading, diff, also, condition, named, status, text, ...) \
+    {name, own, dump, reading, diff, also, condition, named, STATUS_##status, text, {__VA_ARGS__}},
 #include "analysis/investigation_ends.def"
 #undef X
 };
@@ -329,6 +338,37 @@ static void add_batch(const struct investigation_facts *facts, struct buffer *te
         buffer_text(text, " That the size of a batch changes results (invariance) speaks for the kernel.");
 }
 
+/* The operator that invariance names, and by what. */
+static void add_batch_operator(const struct investigation_facts *facts, struct buffer *text)
+{
+    const struct investigation_axis *axis = facts->batch;
+    char shorter[REPORT_SHORT];
+    buffer_format(text, "%s: with equal inputs its output depends on ", report_short(axis->module, shorter));
+    if (axis->cached)
+        buffer_text(text, "the number of rows (one row behind a cached prefix against the whole prompt)");
+    else if (strcmp(axis->word, invariance_axis_word(INVARIANCE_EXTEND)) == 0)
+        buffer_format(text, "the number of rows (%" PRIu64 " against the whole prompt)", axis->first_size);
+    else
+        buffer_format(text, "how many requests are in a %s (%" PRIu64 " against 1)", axis->word, axis->first_size);
+}
+
+/* What decode against prefill says beside it. */
+static void add_beside(const struct investigation_facts *facts, struct buffer *text)
+{
+    if (facts->diff == INVESTIGATION_DIFF_UNKNOWN) {
+        buffer_text(text, "Decode was not dumped beside a prefill.");
+    } else if (facts->diff == INVESTIGATION_DIFF_EQUAL) {
+        buffer_text(text, "In the capture, of another size, no tensor of decode differs from prefill.");
+    } else {
+        bool is_same = facts->in->diff.module != NULL && strcmp(facts->in->diff.module, facts->batch->module) == 0;
+        buffer_text(text, is_same ? "It is there that decode and prefill part: "
+                                  : "Decode and prefill part first at another place: ");
+        add_operator(facts, text);
+        add_place(facts, text);
+        buffer_text(text, is_same ? "." : "; whether that is a second fault shows when the first is settled.");
+    }
+}
+
 static void add_needs(const struct investigation_facts *facts, struct buffer *text)
 {
     buffer_text(text, facts->in->diff.needs != NULL ? facts->in->diff.needs : "");
@@ -376,6 +416,8 @@ static const struct {
     {"{place}", add_place},
     {"{history}", add_history},
     {"{batch}", add_batch},
+    {"{batch operator}", add_batch_operator},
+    {"{beside}", add_beside},
     {"{likely}", add_likely},
     {"{needs}", add_needs},
     {"{what}", add_what},
@@ -414,7 +456,7 @@ static void add_next(const struct end *end, const struct investigation_facts *fa
     for (char **line = kl != NULL && kl->condition == KL_CONDITION_REFUSED ? kl->next : NULL;
          line != NULL && *line != NULL; line++)
         list_add(next, *line);
-    bool at_operator = (facts->reading & OPERATOR) && (facts->diff & DIFFERENT) && end->names_module;
+    bool at_operator = (facts->reading & OPERATOR) && (facts->diff & DIFFERENT) && end->named == BY_DIFF;
     bool is_said = strstr(end->text, "{needs}") != NULL;
     if (at_operator && !is_said && facts->in->diff.needs != NULL)
         list_add_format(next, "what it needs: %s", facts->in->diff.needs);
@@ -443,8 +485,10 @@ void investigation_conclude(const struct investigation *investigation, struct in
         end++;
     struct investigation_end result = {.name = end->name, .status = end->status};
     fill_condition(end, &facts, &result);
-    bool named = end->names_module && (facts.diff & INVESTIGATION_DIFF_DIFFERENT);
-    result.module = named ? investigation->diff.module : NULL;
+    if (end->named == BY_DIFF && (facts.diff & INVESTIGATION_DIFF_DIFFERENT))
+        result.module = investigation->diff.module;
+    else if (end->named == BY_BATCH)
+        result.module = facts.batch->module;
     result.text = expand(end->text, &facts);
     investigation_evidence(&facts, &evidence);
     investigation_gaps(&facts, result.condition_1_first, &gaps);

@@ -68,7 +68,8 @@ struct investigation_axis {
     bool cached;         /* ... which is one row on a cached prefix */
     uint64_t unchanged;  /* the nearest size before it that changes nothing; 0: none */
     uint64_t cases;      /* sizes that were measured */
-    char *module;        /* NULL: not named */
+    char *module;        /* that a dump of it names; NULL: none */
+    char *kind;          /* of that verdict, as of a diff: "op"; NULL where no module is named */
     char *why_not;       /* what of it was not measured, and why; NULL: all was */
 };
 

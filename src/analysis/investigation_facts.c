@@ -90,6 +90,27 @@ static enum investigation_axes axes_of(const struct investigation *in)
     return found;
 }
 
+/* Whether the dumps of an axis leave nothing but an operator: equal inputs, and of attention equal keys and values
+ * written before; behind a restored prefix what it reads is what was restored, which may be wrong. */
+static bool names_operator(const struct investigation_axis *axis)
+{
+    if (axis->module == NULL || axis->kind == NULL)
+        return false;
+    return strcmp(axis->kind, diff_kind_word(DIFF_KIND_OP)) == 0 ||
+           (!axis->cached && strcmp(axis->kind, diff_kind_word(DIFF_KIND_OP_CACHE)) == 0);
+}
+
+/* The axis of decode first: it is decode that parts from prefill. */
+static const struct investigation_axis *batch_of(const struct investigation *in)
+{
+    static const enum invariance_axis_id order[] = {INVARIANCE_DECODE, INVARIANCE_EXTEND, INVARIANCE_PREFILL};
+    for (size_t o = 0; o < sizeof order / sizeof order[0]; o++)
+        for (size_t i = 0; i < in->axis_count; i++)
+            if (strcmp(in->axes[i].word, invariance_axis_word(order[o])) == 0 && names_operator(&in->axes[i]))
+                return &in->axes[i];
+    return NULL;
+}
+
 void investigation_facts(const struct investigation *investigation, struct investigation_facts *ret_facts)
 {
     struct investigation_facts facts = {
@@ -98,6 +119,7 @@ void investigation_facts(const struct investigation *investigation, struct inves
         .dump = reading_of(&investigation->dump),
         .diff = diff_of(investigation),
         .axes = axes_of(investigation),
+        .batch = batch_of(investigation),
         .dump_needed = investigation->steps[INVESTIGATION_KL_DUMP].state != INVESTIGATION_NOT_NEEDED,
         .failed = INVESTIGATION_STEPS,
         .not_reached = INVESTIGATION_STEPS,
@@ -289,6 +311,7 @@ void investigation_fini(struct investigation *investigation)
         free(investigation->axes[i].word);
         free(investigation->axes[i].state);
         free(investigation->axes[i].module);
+        free(investigation->axes[i].kind);
         free(investigation->axes[i].why_not);
     }
     free(investigation->axes);

@@ -38,8 +38,9 @@ struct investigation_facts {
     unsigned own, dump, reading, diff;    /* bits from above; reading: of `basis` */
     const struct investigation_kl *basis; /* the reading that the end goes on with; NULL: none */
     enum investigation_axes axes;
-    bool dump_needed;   /* false: the user's own flags are those of a dump, or nothing is dirty */
-    bool other_prompts; /* the two were not taken over the same */
+    const struct investigation_axis *batch; /* whose dumps name an operator that depends on the size; NULL: none */
+    bool dump_needed;                       /* false: the user's own flags are those of a dump, or nothing is dirty */
+    bool other_prompts;                     /* the two were not taken over the same */
     bool not_compared[KL_PATHS], some_not_compared; /* dirty under own flags, not measured under those of a dump */
     enum investigation_step_id failed, not_reached; /* the first such step; INVESTIGATION_STEPS: none */
 };

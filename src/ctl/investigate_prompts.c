@@ -144,10 +144,11 @@ static enum error_code write_chosen(const struct investigate *work, const struct
     return code;
 }
 
-/* The first whose path is dirty. What a second turn alone shows no capture does. */
+/* The first whose path is dirty, the simplest first: one row against many. What a second turn alone shows no capture
+ * does. */
 static const struct investigate_way ways[] = {
-    {.path = KL_PATH_MATCH},
     {.path = KL_PATH_MATCH_ALONE, .alone = true},
+    {.path = KL_PATH_MATCH},
     {.path = KL_PATH_RESTORE, .restore = true},
     {.path = KL_PATH_PREFILL_CACHE_HIT, .restore = true, .prompts_alone = true},
 };

@@ -233,6 +233,7 @@ static void read_axis(const struct json *json, struct source *source, struct inv
     axis->unchanged = count_or_0(&one, "unchanged_at");
     axis->cases = json_count(array_of(&one, "cases"));
     axis->module = text_of(&one, "module");
+    axis->kind = axis->module != NULL ? text_of(&one, "kind") : NULL;
     axis->why_not = text_of(&one, "why_not");
     source->code = one.code;
     if (one.code != ERROR_NONE)

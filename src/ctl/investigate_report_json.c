@@ -106,6 +106,7 @@ static void set_invariance(struct json *root, const struct investigation *in)
         json_set_bool(one, "cached", axis->cached);
         set_size(one, "unchanged", axis->unchanged);
         json_set_string(one, "module", axis->module);
+        json_set_string(one, "kind", axis->kind);
         json_set_string(one, "why_not", axis->why_not);
     }
 }

@@ -66,9 +66,9 @@ static void set_steps(struct investigation *in)
 static void set_axes(struct investigation *in)
 {
     static const struct investigation_axis axes[] = {
-        {"prefill", "changed", 2, false, 1, 5, "model.layers.0.self_attn.qkv_proj", NULL},
-        {"extend", "changed", 1, true, 0, 4, NULL, NULL},
-        {"decode", "unchanged", 0, false, 0, 3, NULL, "no room for a batch of 16"},
+        {"prefill", "changed", 2, false, 1, 5, "model.layers.0.self_attn.qkv_proj", "op", NULL},
+        {"extend", "changed", 1, true, 0, 4, NULL, NULL, NULL},
+        {"decode", "unchanged", 0, false, 0, 3, NULL, NULL, "no room for a batch of 16"},
     };
     in->invariance_known = true;
     in->invariance_most = 8;
@@ -81,6 +81,7 @@ static void set_axes(struct investigation *in)
         axis->word = memory_copy(axis->word);
         axis->state = memory_copy(axis->state);
         axis->module = axis->module != NULL ? memory_copy(axis->module) : NULL;
+        axis->kind = axis->kind != NULL ? memory_copy(axis->kind) : NULL;
         axis->why_not = axis->why_not != NULL ? memory_copy(axis->why_not) : NULL;
     }
 }

@@ -322,6 +322,42 @@ static void test_what_invariance_adds(void **state)
     investigation_fini(&in);
 }
 
+/* What a dump of a size that changes a result names is an operator that depends on it, whatever decode beside prefill
+ * shows; but not what may have been restored wrongly. */
+static void test_the_operator_of_a_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *axis, *kind, *diff, *end, *says;
+        bool cached;
+    } rows[] = {
+        {"decode", "op", "op+cache", "operator-of-a-batch",
+         "how many requests are in a decode (2 against 1). Decode and", false},
+        {"decode", "op+cache", "op+cache", "operator-of-a-batch", "first at another place", false},
+        {"extend", "op", "op+cache", "operator-of-a-batch", "one row behind a cached prefix", true},
+        {"extend", "op", "none", "operator-of-a-batch", "no tensor of decode differs", false},
+        {"prefill", "op", "gap", "operator-of-a-batch", "how many requests are in a prefill", false},
+        {"decode", "op", "op", "operator", "its inputs are bit-identical in decode and prefill", false},
+        {"extend", "op+cache", "op+cache", "attention-or-cache", "speaks for", true},
+        {"decode", "state", "op+cache", "attention-or-cache", "speaks for the kernel", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct investigation in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, rows[i].diff);
+        set_axis(&in, "changed", 2, rows[i].cached);
+        free(in.axes[0].word);
+        in.axes[0].word = memory_copy(rows[i].axis);
+        in.axes[0].module = memory_copy("model.layers.0.q");
+        in.axes[0].kind = memory_copy(rows[i].kind);
+        struct investigation_end end;
+        investigation_conclude(&in, &end);
+        if (strcmp(rows[i].end, "operator-of-a-batch") == 0)
+            assert_string_equal(end.module, "model.layers.0.q");
+        investigation_end_fini(&end);
+        bool is_cached = rows[i].cached && strcmp(rows[i].kind, "op+cache") == 0;
+        expect(in, rows[i].end, CONDITION_1, true, STATUS_NO, is_cached ? "tell the two apart." : rows[i].says);
+    }
+}
+
 static void test_no_verdict(void **state)
 {
     (void)state;
@@ -490,14 +526,23 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_not_started),
-        cmocka_unit_test(test_unfinished),      cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_needs_a_graph),   cmocka_unit_test(test_other_prompts),
-        cmocka_unit_test(test_own_flags_alone), cmocka_unit_test(test_other_reading),
-        cmocka_unit_test(test_operator),        cmocka_unit_test(test_condition_1_elsewhere),
-        cmocka_unit_test(test_condition_2),     cmocka_unit_test(test_what_invariance_adds),
-        cmocka_unit_test(test_no_verdict),      cmocka_unit_test(test_not_measured),
-        cmocka_unit_test(test_all_states),      cmocka_unit_test(test_empty_results),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_not_started),
+        cmocka_unit_test(test_unfinished),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_needs_a_graph),
+        cmocka_unit_test(test_other_prompts),
+        cmocka_unit_test(test_own_flags_alone),
+        cmocka_unit_test(test_other_reading),
+        cmocka_unit_test(test_operator),
+        cmocka_unit_test(test_condition_1_elsewhere),
+        cmocka_unit_test(test_condition_2),
+        cmocka_unit_test(test_what_invariance_adds),
+        cmocka_unit_test(test_the_operator_of_a_batch),
+        cmocka_unit_test(test_no_verdict),
+        cmocka_unit_test(test_not_measured),
+        cmocka_unit_test(test_all_states),
+        cmocka_unit_test(test_empty_results),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
