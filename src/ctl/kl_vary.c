@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RESULT_MODE = 0644 };
+enum { RESULT_MODE = 0644, STEM_MOST = 100 /* of a label in a file's name, which the number makes unique */ };
 
 /* ---- before the first start ---- */
 
@@ -22,7 +22,7 @@ static void add_start(struct kl_vary_all *all, char *label, struct vary_setting 
     all->starts = memory_resize(all->starts, all->count + 1, sizeof all->starts[0]);
     struct kl_vary_start *start = &all->starts[all->count++];
     *start = (struct kl_vary_start){.label = label, .setting = setting};
-    start->stem = memory_format("%zu-%s", all->count, label);
+    start->stem = memory_format("%zu-%.*s", all->count, STEM_MOST, label);
     for (char *c = start->stem; *c != '\0'; c++) /* a value may be a path, or JSON */
         if (strchr(" ,/", *c) != NULL || (unsigned char)*c < ' ')
             *c = '-';

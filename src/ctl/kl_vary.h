@@ -30,7 +30,7 @@ struct kl_vary_path {
 
 struct kl_vary_start {
     char *label;                 /* "as given", "as given again", "page-size=16" */
-    char *stem;                  /* of its files: "3-page-size=16" */
+    char *stem;                  /* of its files: "3-page-size=16"; a long label is cut */
     struct vary_setting setting; /* zeroed: as given */
     struct list command;         /* CMD for it */
     enum kl_vary_state state;

@@ -105,6 +105,14 @@ def test_places_are_those_of_the_results(place, standin, faults):
     assert json.loads(place.ctl("ab", a, b, "--json", status=1).stdout)["settings"][0]["name"] == "page_size"
 
 
+def test_a_value_longer_than_a_name_of_a_file(place, standin):
+    """Files are named by a part of it, so that its server starts all the same."""
+    label = "served-model-name=" + "x" * 300
+    one = vary(place, standin, label, status=CLEAN)["variants"][2]
+    assert (one["label"], one["state"]) == (label, "no effect"), one["why"]
+    assert (place.folder / f"v/3-{label[:100]}.log").exists()
+
+
 # ---- whether it arrived
 
 def test_proven_from_what_the_server_resolved(place, standin):
