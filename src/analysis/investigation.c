@@ -369,6 +369,16 @@ static void add_beside(const struct investigation_facts *facts, struct buffer *t
     }
 }
 
+/* kl says the same of its own reading. */
+static void add_faint(const struct investigation_facts *facts, struct buffer *text)
+{
+    for (int id = 0; id < KL_PATHS; id++)
+        if (facts->basis->paths[id].grade == KL_GRADE_NONZERO)
+            return;
+    buffer_text(text, " But no path is dirty by more than noise: an operator that computes the rows behind a cached "
+                      "prefix in another order (condition 1) looks the same.");
+}
+
 static void add_needs(const struct investigation_facts *facts, struct buffer *text)
 {
     buffer_text(text, facts->in->diff.needs != NULL ? facts->in->diff.needs : "");
@@ -419,6 +429,7 @@ static const struct {
     {"{batch operator}", add_batch_operator},
     {"{beside}", add_beside},
     {"{likely}", add_likely},
+    {"{faint}", add_faint},
     {"{needs}", add_needs},
     {"{what}", add_what},
     {"{verdict}", add_verdict},

@@ -266,6 +266,16 @@ static void test_condition_2(void **state)
     struct investigation in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
     in.diff.prefills = true;
     expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, MODULE);
+    /* what reads nothing of the cache, and what is no more than noise, may as well be the number of rows */
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op");
+    in.diff.prefills = true;
+    expect(in, "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO, "depends on the number of rows (condition 1)");
+    in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
+    in.diff.prefills = true;
+    for (int id = 0; id < KL_PATHS; id++)
+        if (in.dump.paths[id].grade == KL_GRADE_NONZERO)
+            in.dump.paths[id].grade = KL_GRADE_NOISE;
+    expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, "But no path is dirty by more than noise");
     in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none");
     in.diff.prefills = in.capture.restore = true;
     expect(in, "restore-not-dumped", CONDITION_2, false, STATUS_NO, "no tensor that was dumped behind");
