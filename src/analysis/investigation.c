@@ -369,14 +369,17 @@ static void add_beside(const struct investigation_facts *facts, struct buffer *t
     }
 }
 
-/* kl says the same of its own reading. */
+/* kl says the same of its own readings. */
 static void add_faint(const struct investigation_facts *facts, struct buffer *text)
 {
     for (int id = 0; id < KL_PATHS; id++)
         if (facts->basis->paths[id].grade == KL_GRADE_NONZERO)
             return;
-    buffer_text(text, " But no path is dirty by more than noise: an operator that computes the rows behind a cached "
-                      "prefix in another order (condition 1) looks the same.");
+    const char *how = facts->reading == RESTORE
+                          ? "an operator that computes the rows behind a cached prefix in another "
+                            "order"
+                          : "an attention that orders its sums otherwise from that length on";
+    buffer_format(text, " But no path is dirty by more than noise: %s (condition 1) looks the same.", how);
 }
 
 static void add_needs(const struct investigation_facts *facts, struct buffer *text)

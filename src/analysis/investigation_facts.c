@@ -105,7 +105,7 @@ static const struct investigation_axis *batch_of(const struct investigation *in)
 {
     static const enum invariance_axis_id order[] = {INVARIANCE_DECODE, INVARIANCE_EXTEND, INVARIANCE_PREFILL};
     for (size_t o = 0; o < sizeof order / sizeof order[0]; o++)
-        for (size_t i = 0; i < in->axis_count; i++)
+        for (size_t i = 0; investigation_facts_has_axes(in) && i < in->axis_count; i++)
             if (strcmp(in->axes[i].word, invariance_axis_word(order[o])) == 0 && names_operator(&in->axes[i]))
                 return &in->axes[i];
     return NULL;

@@ -242,6 +242,13 @@ static void test_condition_1_elsewhere(void **state)
     expect(in, "condition-1", CONDITION_1, false, STATUS_NO, "nothing was dumped, as only a second turn differs.");
 }
 
+static void make_faint(struct investigation_kl *kl)
+{
+    for (int id = 0; id < KL_PATHS; id++)
+        if (kl->paths[id].grade == KL_GRADE_NONZERO)
+            kl->paths[id].grade = KL_GRADE_NOISE;
+}
+
 static void test_condition_2(void **state)
 {
     (void)state;
@@ -272,10 +279,12 @@ static void test_condition_2(void **state)
     expect(in, "kl-and-dump-disagree", CONDITION_2, true, STATUS_NO, "depends on the number of rows (condition 1)");
     in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "op+cache");
     in.diff.prefills = true;
-    for (int id = 0; id < KL_PATHS; id++)
-        if (in.dump.paths[id].grade == KL_GRADE_NONZERO)
-            in.dump.paths[id].grade = KL_GRADE_NOISE;
-    expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO, "But no path is dirty by more than noise");
+    make_faint(&in.dump);
+    expect(in, "restore-in-a-layer", CONDITION_2, true, STATUS_NO,
+           "But no path is dirty by more than noise: an operator");
+    in = investigation_world(WORLD_DECODE, WORLD_DECODE, "op+cache");
+    make_faint(&in.dump);
+    expect(in, "decode-context", CONDITION_2, true, STATUS_NO, "an attention that orders its sums otherwise");
     in = investigation_world(WORLD_RESTORE, WORLD_RESTORE, "none");
     in.diff.prefills = in.capture.restore = true;
     expect(in, "restore-not-dumped", CONDITION_2, false, STATUS_NO, "no tensor that was dumped behind");
@@ -317,6 +326,8 @@ static void test_what_invariance_adds(void **state)
     struct investigation_end end;
     in = investigation_world(WORLD_OPERATOR, WORLD_OPERATOR, "op+cache");
     set_axis(&in, "changed", 2, false);
+    in.axes[0].module = memory_copy("model.layers.1.mlp.down_proj");
+    in.axes[0].kind = memory_copy("op");
     fail_step(&in, INVESTIGATION_INVARIANCE, STATUS_INCOMPLETE, "somebody else has used the server");
     investigation_conclude(&in, &end);
     assert_false(says(end.evidence, "invariance, extend: changed"));
