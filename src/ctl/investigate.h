@@ -4,10 +4,10 @@
  * Happy path: investigate_open (the folder, what an earlier call has finished there), investigate_all, then what was
  * found is in `found`; investigate_close.
  * Failures: a step fails (`found` says which and why; what does not build on it goes on), also one that ends with the
- * status of an answer and gives none; Ctrl-C (the step ends its own
- * orderly way, the run is stopped in order, the rest is not reached); we are killed (no server is left; the next call
- * goes on with what is finished). A finished step is one whose result lies in the folder unchanged and was made from
- * what would be given to it now; anything else is done again. */
+ * status of an answer and gives none; Ctrl-C (the step ends its own orderly way, the run is stopped in order, the rest
+ * is not reached); we are killed (no server is left; the next call goes on with what is finished). A finished step is
+ * one whose result lies in the folder unchanged and was made from what would be given to it now, also the files of a
+ * model's folder that CMD names; anything else is done again. */
 #pragma once
 
 #include "analysis/investigation.h"
@@ -31,6 +31,7 @@ struct investigate {
     char *dumps; /* of the runs: DIR/dumps, or DIR/dumps-2 where an earlier call has left dumps in that */
     char *given; /* the prompts as they were asked for: "synthetic 32:1500-4500:1" */
     char given_hash[HASH_TEXT], prompts_hash[HASH_TEXT]; /* of these; of their ids, "" until they are known */
+    uint64_t model_stamp;                                /* changes with the files of the model */
     size_t prompt_count;                                 /* 0: not known yet */
     char *earlier;                                       /* name of the runs of an earlier call; NULL: none */
     int lock_fd;

@@ -27,6 +27,41 @@ char *investigate_result(const struct investigate *work, enum investigation_step
                      : memory_format("%s/%s-%zu.json", work->directory, name, part + 1);
 }
 
+/* ---- the model ---- */
+
+/* Names, sizes and times of the files in a folder, in any order; a link is the file that it leads to. */
+static uint64_t stamp_files(const char *folder)
+{
+    uint64_t sum = 0;
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
+        struct stat status;
+        if (entry->d_name[0] == '.' || fstatat(dirfd(entries), entry->d_name, &status, 0) != 0 ||
+            !S_ISREG(status.st_mode))
+            continue;
+        uint64_t hash = hash_number(hash_text(HASH_BEGIN, entry->d_name), (uint64_t)status.st_size);
+        sum += hash_number(hash_number(hash, (uint64_t)status.st_mtim.tv_sec), (uint64_t)status.st_mtim.tv_nsec);
+    }
+    if (entries != NULL)
+        closedir(entries);
+    return sum;
+}
+
+/* Of each folder in CMD that holds a model: other weights under the same name are another server. */
+static uint64_t stamp_models(const struct list *server)
+{
+    uint64_t hash = HASH_BEGIN;
+    for (size_t i = 0; i < server->count; i++) {
+        const char *value = text_starts(server->items[i], "-") ? strchr(server->items[i], '=') : NULL;
+        const char *path = value != NULL ? value + 1 : server->items[i];
+        char *config = memory_format("%s/config.json", path);
+        if (result_file_is(config))
+            hash = hash_number(hash, stamp_files(path));
+        free(config);
+    }
+    return hash;
+}
+
 /* ---- whether a step is finished ---- */
 
 /* False: one of them cannot be read. */
@@ -49,7 +84,7 @@ static bool hash_results(const struct investigate *work, enum investigation_step
 static bool make_key(const struct investigate *work, enum investigation_step_id id, char ret_key[HASH_TEXT])
 {
     uint64_t hash = hash_text(hash_text(HASH_BEGIN, PACKAGE_VERSION), work->shown);
-    hash = hash_number(hash_number(hash, work->new_tokens), work->least);
+    hash = hash_number(hash_number(hash_number(hash, work->new_tokens), work->least), work->model_stamp);
     if (id != INVESTIGATION_DOCTOR)
         hash = hash_text(hash, work->prompts_hash);
     for (int other = 0; other < INVESTIGATION_STEPS; other++)
@@ -272,6 +307,7 @@ enum error_code investigate_open(struct investigate *work, struct error *err)
     work->lock_fd = -1;
     work->run.pidfd = -1;
     work->dumps = choose_dumps(work);
+    work->model_stamp = stamp_models(&work->server);
     enum error_code code = take_folder(work, err);
     if (code != ERROR_NONE)
         return code;

@@ -359,6 +359,22 @@ def test_prompts_from_a_file(place, standin):
     assert "over other prompts: there b.jsonl" in look.run(status=FORBIDDEN).stderr
 
 
+def test_other_weights_under_the_same_name(place, standin):
+    """What was measured on the earlier ones is taken again, and not set beside the new ones."""
+    model = place.folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    look = Look(place, standin)
+    look.command = place.command(standin, model=model)
+    look.run(status=CLEAN)
+    look.forget_calls()
+    look.run(status=CLEAN)
+    assert look.calls() == []
+    (model / "model.safetensors").write_bytes(b"other")
+    look.run(status=CLEAN)
+    assert look.calls() == CALLS[:2]
+
+
 def test_a_folder_that_is_taken(place, standin):
     look = Look(place, standin)
     look.folder.mkdir()
