@@ -132,6 +132,16 @@ static enum error_code write_file(const struct investigate *work, const char *na
     return code;
 }
 
+/* As it can be typed. */
+static void say_again(const struct investigate *work)
+{
+    struct buffer words;
+    buffer_init(&words);
+    shell_words(&words, (char *const[]){(char *)"--name", work->name, (char *)"--dir", work->directory, NULL});
+    fprintf(stderr, "Go on with the same command, %s: what is finished is not done again.\n", words.data);
+    buffer_fini(&words);
+}
+
 static int report(const struct command *command, const struct request *request, struct investigate *work,
                   struct output *out)
 {
@@ -155,8 +165,7 @@ static int report(const struct command *command, const struct request *request, 
     output_flush(out, NULL);
     int status = status_of(work, &end);
     if (work->interrupted)
-        fprintf(stderr, "Go on with the same command, --name %s --dir %s: what is finished is not done again.\n",
-                work->name, work->directory);
+        say_again(work);
     json_free(json);
     buffer_fini(&text);
     buffer_fini(&page);

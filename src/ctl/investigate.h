@@ -64,6 +64,8 @@ enum error_code investigate_all(struct investigate *work, struct error *err);
 /* DIR/NAME.json of a step, DIR/NAME-2.json of its second part; the caller's. */
 char *investigate_result(const struct investigate *work, enum investigation_step_id id, size_t part);
 enum error_code investigate_save(struct investigate *work, struct error *err);
+/* Gives the next run a folder for its dumps that holds none: those of an earlier one are left alone. */
+void investigate_choose_dumps(struct investigate *work);
 /* Whether the step is finished: see above. */
 bool investigate_is_finished(const struct investigate *work, enum investigation_step_id id);
 /* The step has been done: its result counts from now on. */
@@ -103,5 +105,5 @@ const struct investigate_way *investigate_way(const struct investigate *work);
 enum error_code investigate_choose(struct investigate *work, size_t most, size_t *ret_count, uint64_t *ret_new,
                                    struct error *err);
 
-/* investigate_time.c: what is left, as far as it can be told: 0 where it cannot. */
-uint64_t investigate_left_ms(const struct investigate *work, enum investigation_step_id from);
+/* investigate_time.c: what is left from that step on; false: it cannot be told yet. */
+bool investigate_left(const struct investigate *work, enum investigation_step_id from, uint64_t *ret_left_ms);

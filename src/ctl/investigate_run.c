@@ -62,10 +62,13 @@ static void say(const char *format, ...)
 
 static void say_step(const struct investigate *work, enum investigation_step_id id)
 {
-    char left[DURATION_TEXT];
-    uint64_t left_ms = investigate_left_ms(work, id);
-    say("step %d of %d: %s (%s%s)", (int)id + 1, INVESTIGATION_STEPS, investigation_step_word(id),
-        left_ms > 0 ? duration_text(left_ms, left) : "time left: not known yet", left_ms > 0 ? " left, a guess" : "");
+    char duration[DURATION_TEXT];
+    uint64_t left_ms = 0;
+    const char *left = "time left: not known yet";
+    if (investigate_left(work, id, &left_ms))
+        left = left_ms > 0 ? duration_text(left_ms, duration) : "no server is needed any more";
+    say("step %d of %d: %s (%s%s)", (int)id + 1, INVESTIGATION_STEPS, investigation_step_word(id), left,
+        left_ms > 0 ? " left, a guess" : "");
 }
 
 /* ---- the runs ---- */
@@ -134,6 +137,7 @@ static enum error_code start_run(struct investigate *work, enum investigate_kind
 {
     struct progress progress = {0};
     char took[DURATION_TEXT];
+    investigate_choose_dumps(work); /* a guard that was killed has left one that is not sealed */
     char *text_path = memory_format("%s/%s", work->directory, kinds[kind].text);
     const struct held_run_plan plan = {.name = work->name,
                                        .kind = kinds[kind].kind,

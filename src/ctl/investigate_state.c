@@ -18,7 +18,8 @@
 #include <unistd.h>
 
 enum { FOLDER_MODE = 0700, FILE_MODE = 0600, RESULT_MAX = 1024 * 1024 * 1024 };
-#define SCHEMA "kldump.investigation/1"
+#define SCHEMA     "kldump.investigation/1"
+#define STATE_FILE "investigation.json"
 
 char *investigate_result(const struct investigate *work, enum investigation_step_id id, size_t part)
 {
@@ -166,7 +167,7 @@ enum error_code investigate_save(struct investigate *work, struct error *err)
     for (int id = 0; id < INVESTIGATION_STEPS; id++)
         add_step(steps, work, (enum investigation_step_id)id);
     struct buffer text;
-    char *path = memory_format("%s/investigation.json", work->directory);
+    char *path = memory_format("%s/" STATE_FILE, work->directory);
     buffer_init(&text);
     json_print_pretty(root, &text);
     buffer_text(&text, "\n");
@@ -290,15 +291,27 @@ static bool has_dumps(const char *folder)
     return found;
 }
 
-/* Dumps of an earlier call are left alone: they may be wanted. */
-static char *choose_dumps(const struct investigate *work)
+void investigate_choose_dumps(struct investigate *work)
 {
     char *path = memory_format("%s/dumps", work->directory);
     for (unsigned i = 2; has_dumps(path); i++) {
         free(path);
         path = memory_format("%s/dumps-%u", work->directory, i);
     }
-    return path;
+    free(work->dumps);
+    work->dumps = path;
+}
+
+/* What file_replace of a call that was killed has left. Without `all` only that of the first file, which is written
+ * before anything else: then the folder may not be ours yet. */
+static void remove_leftovers(const char *folder, bool all)
+{
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;)
+        if (file_is_leftover(entry->d_name) && (all || text_starts(entry->d_name, STATE_FILE ".")))
+            unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries != NULL)
+        closedir(entries);
 }
 
 enum error_code investigate_open(struct investigate *work, struct error *err)
@@ -306,16 +319,15 @@ enum error_code investigate_open(struct investigate *work, struct error *err)
     struct stat status;
     work->lock_fd = -1;
     work->run.pidfd = -1;
-    work->dumps = choose_dumps(work);
+    investigate_choose_dumps(work);
     work->model_stamp = stamp_models(&work->server);
     enum error_code code = take_folder(work, err);
     if (code != ERROR_NONE)
         return code;
-    char *path = memory_format("%s/investigation.json", work->directory);
-    if (lstat(path, &status) == 0)
-        code = take_over(work, path, err);
-    else
-        code = check_empty(work->directory, err);
+    char *path = memory_format("%s/" STATE_FILE, work->directory);
+    bool is_ours = lstat(path, &status) == 0;
+    remove_leftovers(work->directory, is_ours);
+    code = is_ours ? take_over(work, path, err) : check_empty(work->directory, err);
     free(path);
     if (code != ERROR_NONE)
         return code;

@@ -38,12 +38,12 @@ static uint64_t measured_ms(const struct investigate *work, uint64_t *ret_passes
     return 0;
 }
 
-uint64_t investigate_left_ms(const struct investigate *work, enum investigation_step_id from)
+bool investigate_left(const struct investigate *work, enum investigation_step_id from, uint64_t *ret_left_ms)
 {
     uint64_t passes = 0, left = 0, took = measured_ms(work, &passes);
     enum investigate_kind kind = work->kind;
     if (took == 0)
-        return 0;
+        return false;
     for (int id = (int)from; id < INVESTIGATION_STEPS; id++) {
         enum investigate_kind needs = investigate_steps[id].needs;
         if (work->found.steps[id].state == INVESTIGATION_DONE || investigate_steps[id].pointless(work) != NULL)
@@ -54,5 +54,6 @@ uint64_t investigate_left_ms(const struct investigate *work, enum investigation_
         }
         left += took * weight(work, (enum investigation_step_id)id) / passes;
     }
-    return left;
+    *ret_left_ms = left;
+    return true;
 }

@@ -58,6 +58,16 @@ static int file_sync_folder_of(const char *path)
     return result;
 }
 
+bool file_is_leftover(const char *name)
+{
+    enum { CHANCE = 8, ENDING = 4 }; /* ".%08x.tmp" */
+    size_t length = strlen(name);
+    if (length < CHANCE + ENDING + 2 || strcmp(name + length - ENDING, ".tmp") != 0)
+        return false;
+    const char *chance = name + length - ENDING - CHANCE;
+    return chance[-1] == '.' && strspn(chance, "0123456789abcdef") == CHANCE;
+}
+
 enum error_code file_replace_begin(const char *path, mode_t mode, struct file_replacement *ret_replacement,
                                    struct error *err)
 {

@@ -22,6 +22,9 @@ enum file_sync { FILE_NO_SYNC, FILE_SYNC }; /* FILE_SYNC: on the disk before it 
 enum error_code file_replace(const char *path, const void *data, size_t length, mode_t mode, enum file_sync sync,
                              struct error *err);
 
+/* Whether a file of this name, without folder, is what a process that was killed has left of file_replace. */
+bool file_is_leftover(const char *name);
+
 /* The same for what is too large to be held: write to `fd`, then commit or abandon; either closes and frees.
  * Errors as above; after a commit that failed the old file is untouched, nothing is left. */
 struct file_replacement {

@@ -12,7 +12,7 @@ import guarded
 import pytest
 from guarded import wait_for
 
-CLEAN, DIVERGES, USAGE, INCOMPLETE, NOT_ARMED, UNVERIFIED, FORBIDDEN, INTERNAL, INTERRUPTED = 0, 1, 2, 4, 81, 82, 88, 125, 130
+CLEAN, DIVERGES, USAGE, INCOMPLETE, NOT_ARMED, UNVERIFIED, RUN_ENDED, FORBIDDEN, INTERNAL, INTERRUPTED = 0, 1, 2, 4, 81, 82, 85, 88, 125, 130
 STEPS = ["doctor", "kl-own", "kl-dump", "ab", "invariance", "capture", "check", "diff"]
 CALLS = ["doctor", "kl-1", "kl-2", "ab", "invariance", "capture", "check-1", "check-2", "diff"]
 NEEDS_SERVER = {"kl-1", "kl-2", "invariance", "capture"}
@@ -129,6 +129,7 @@ def test_an_operator_is_named(place, standin):
     axes = {axis["axis"]: axis for axis in look.report()["invariance"]["axes"]}
     assert axes["decode"]["state"] == "changed" and axes["decode"]["module"] == "model.layers.1.mlp.down_proj"
     assert "down_proj" in (look.folder / "repro.py").read_text()
+    assert "step 7 of 8: whether the dumps are complete (no server is needed any more)" in done.stderr
     # each command can be typed again
     line = next(line for line in done.stderr.splitlines() if line.startswith("  kldumpctl ab ")).strip()
     (place.folder / "path").mkdir()
@@ -220,12 +221,13 @@ def test_stopped_in_a_step_and_continued(place, standin, call, number):
 
 
 def test_stopped_while_a_server_starts(place, standin):
-    look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"})
+    look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"}, folder="my look")
     process = look.begin()
     wait_for(lambda: any("sglang" in guarded.title_of(pid) for pid in place.survivors()), 30, "the server")
     process.send_signal(signal.SIGINT)
     _out, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED and not place.survivors(), err
+    assert f"--name look --dir '{look.folder}':" in err
     look.environment["KLDUMP_STANDIN_LOAD_MS"] = "60"
     look.run(status=CLEAN)
 
@@ -274,11 +276,28 @@ def test_killed(place, standin, call):
     process.communicate(timeout=60)
     wait_for(lambda: not place.survivors(), 20, "the end of all")
     look.wait_held(call)
+    assert list(look.folder.glob("*.tmp"))
+    (look.folder / "notes.tmp").touch()
     look.forget_calls()
     look.run(status=DIVERGES)
+    assert [path.name for path in look.folder.glob("*.tmp")] == ["notes.tmp"]
     assert look.calls()[0] == ("doctor" if call != "diff" else "diff")
     assert "kl-2" in look.calls() or call != "kl-1"
     assert look.end()[0] == "operator"
+
+
+def test_a_guard_that_is_killed_while_it_dumps(place, standin):
+    """What it leaves is no dump: the next server of the same call gets a folder of its own."""
+    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_STEP_MS": "25"})
+    process = look.begin()
+    wait_for(lambda: any((look.folder / "dumps").glob("invariance-decode-ref/*.pt")), 60, "a dump of invariance")
+    guard = next(pid for pid in place.survivors() if "kldump-run" in guarded.title_of(pid))
+    os.kill(guard, signal.SIGKILL)
+    _out, err = process.communicate(timeout=120)
+    assert process.returncode == RUN_ENDED and "the guard was killed" in err, err
+    assert look.end() == ("operator", "1", "model.layers.1.mlp.down_proj")
+    assert json.loads((look.folder / "capture.json").read_text())["dir"] == str(look.folder / "dumps-2")
+    assert look.states() == {step: "failed" if step == "invariance" else "done" for step in STEPS}
 
 
 def test_continued_while_the_earlier_run_still_ends(place, standin):

@@ -64,6 +64,12 @@ static void test_replace(void **state)
     assert_int_equal(file_replace(path, "", 0, 0644, FILE_NO_SYNC, NULL), ERROR_NONE);
     check_contents(path, "");
     struct error err = ERROR_INIT;
+    assert_true(file_is_leftover("report.json.0f52303a.tmp"));
+    assert_false(file_is_leftover("report.json.tmp"));
+    assert_false(file_is_leftover("report.json.0f52303g.tmp"));
+    assert_false(file_is_leftover("0f52303a.tmp"));
+    assert_false(file_is_leftover("report.json-0f52303a.tmp"));
+    assert_false(file_is_leftover("report.json.0f52303a.tmp2"));
     assert_int_equal(file_replace("/nonexistent/x", "a", 1, 0600, FILE_NO_SYNC, &err), ERROR_SYSTEM);
     assert_int_equal(err.system, ENOENT);
     assert_non_null(strstr(err.message, "/nonexistent/x"));
