@@ -70,7 +70,7 @@ void investigate_choose_dumps(struct investigate *work);
 bool investigate_is_finished(const struct investigate *work, enum investigation_step_id id);
 /* The step has been done: its result counts from now on. */
 void investigate_mark(struct investigate *work, enum investigation_step_id id);
-/* Its result and what it was made from are forgotten, on the disk as well. */
+/* Its results, what they were made from and what lies beside them are forgotten, on the disk as well. */
 void investigate_forget(struct investigate *work, enum investigation_step_id id);
 
 /* investigate_steps.c */
@@ -83,6 +83,7 @@ struct investigate_step {
     /* Of kldumpctl, for one part. */
     enum error_code (*arguments)(struct investigate *work, size_t part, struct list *arguments, struct error *err);
     const char *(*pointless)(const struct investigate *work); /* why it is not needed; NULL: it is */
+    const char *beside;                                       /* file that it writes beside its results; NULL: none */
 };
 extern const struct investigate_step investigate_steps[INVESTIGATION_STEPS];
 /* Whether the two dumps that the capture's result names are where it has put them. */

@@ -127,6 +127,11 @@ void investigate_forget(struct investigate *work, enum investigation_step_id id)
         unlink(path);
         free(path);
     }
+    if (investigate_steps[id].beside != NULL) {
+        char *path = memory_format("%s/%s", work->directory, investigate_steps[id].beside);
+        unlink(path);
+        free(path);
+    }
     free(step->why);
     free(step->command);
     free(step->result);

@@ -11,6 +11,8 @@
 enum { INVARIANCE_NEW = 32, INVARIANCE_LEAST = 2 };
 enum { PARTS_OF_CHECK = 2 };
 
+static const char script[] = "repro.py", page[] = "diff.html"; /* written beside a result */
+
 static void add_file(struct list *arguments, const struct investigate *work, const char *option, const char *name)
 {
     if (option != NULL)
@@ -70,7 +72,7 @@ static enum error_code invariance(struct investigate *work, size_t part, struct 
                     (unsigned long long)(work->new_tokens < INVARIANCE_NEW ? work->new_tokens : INVARIANCE_NEW));
     if (work->invariance_dumps) {
         list_add_all(arguments, (char *const[]){(char *)"--dump", (char *)"invariance", NULL});
-        add_file(arguments, work, "--repro", "repro.py");
+        add_file(arguments, work, "--repro", script);
     }
     list_add(arguments, "--json");
     return ERROR_NONE;
@@ -153,7 +155,7 @@ static enum error_code diff(struct investigate *work, size_t part, struct list *
     list_add(arguments, "diff");
     enum error_code code = add_dumps(work, arguments, err);
     list_add(arguments, "--json");
-    add_file(arguments, work, "--html", "diff.html");
+    add_file(arguments, work, "--html", page);
     return code;
 }
 
@@ -204,14 +206,16 @@ static const char *not_in_a_capture(const struct investigate *work)
 enum { YES = STATUS_BIT(STATUS_DONE), YES_OR_NO = STATUS_BIT(STATUS_DONE) | STATUS_BIT(STATUS_NO) };
 
 const struct investigate_step investigate_steps[INVESTIGATION_STEPS] = {
-    [INVESTIGATION_DOCTOR] = {INVESTIGATE_NO_RUN, false, YES, 0, 1, doctor, needed},
-    [INVESTIGATION_KL_OWN] = {INVESTIGATE_PLAIN, false, YES_OR_NO, 0, 1, kl, needed},
-    [INVESTIGATION_KL_DUMP] = {INVESTIGATE_DUMP, false, YES_OR_NO, 0, 1, kl, own_is_enough},
+    [INVESTIGATION_DOCTOR] = {INVESTIGATE_NO_RUN, false, YES, 0, 1, doctor, needed, NULL},
+    [INVESTIGATION_KL_OWN] = {INVESTIGATE_PLAIN, false, YES_OR_NO, 0, 1, kl, needed, NULL},
+    [INVESTIGATION_KL_DUMP] = {INVESTIGATE_DUMP, false, YES_OR_NO, 0, 1, kl, own_is_enough, NULL},
     [INVESTIGATION_AB] = {INVESTIGATE_NO_RUN, true, YES_OR_NO, STEP_BIT(KL_OWN) | STEP_BIT(KL_DUMP), 1, ab,
-                          own_is_enough},
-    [INVESTIGATION_INVARIANCE] = {INVESTIGATE_DUMP, true, YES_OR_NO, STEP_BIT(KL_DUMP), 1, invariance, cannot_batch},
-    [INVESTIGATION_CAPTURE] = {INVESTIGATE_DUMP, false, YES, STEP_BIT(KL_DUMP), 1, capture, not_in_a_capture},
-    [INVESTIGATION_CHECK] = {INVESTIGATE_NO_RUN, true, YES, STEP_BIT(CAPTURE), PARTS_OF_CHECK, check, not_in_a_capture},
+                          own_is_enough, NULL},
+    [INVESTIGATION_INVARIANCE] = {INVESTIGATE_DUMP, true, YES_OR_NO, STEP_BIT(KL_DUMP), 1, invariance, cannot_batch,
+                                  script},
+    [INVESTIGATION_CAPTURE] = {INVESTIGATE_DUMP, false, YES, STEP_BIT(KL_DUMP), 1, capture, not_in_a_capture, NULL},
+    [INVESTIGATION_CHECK] = {INVESTIGATE_NO_RUN, true, YES, STEP_BIT(CAPTURE), PARTS_OF_CHECK, check, not_in_a_capture,
+                             NULL},
     [INVESTIGATION_DIFF] = {INVESTIGATE_NO_RUN, false, YES_OR_NO | STATUS_BIT(STATUS_UNPROVEN), STEP_BIT(CAPTURE), 1,
-                            diff, not_in_a_capture},
+                            diff, not_in_a_capture, page},
 };

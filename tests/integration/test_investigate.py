@@ -493,6 +493,18 @@ def test_an_answer_without_numbers(place, standin, call, end):
     assert look.states()[step] == "done" and look.end()[0] == "operator"
 
 
+def test_nothing_old_beside_a_step_that_failed(place, standin):
+    """A page or script of an earlier call would be taken for that of this one."""
+    look = Look(place, standin, ROWS)
+    look.run(status=DIVERGES)
+    for step, beside in [("diff", "diff.html"), ("invariance", "repro.py")]:
+        assert (look.folder / beside).exists()
+        (look.folder / f"{step}.json").unlink()
+        look.programs.joinpath(f"refuse-{step}").touch()
+        look.run(status=INCOMPLETE)
+        assert not (look.folder / beside).exists()
+
+
 def test_nohup(place, standin):
     """A terminal that is closed ends nothing of what was started to outlive it."""
     look = Look(place, standin)
