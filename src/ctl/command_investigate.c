@@ -162,7 +162,8 @@ static int report(const struct command *command, const struct request *request, 
         output_json(out, json);
     else
         investigate_report_text(&work->found, &end, out);
-    output_flush(out, NULL);
+    if (code == ERROR_NONE)
+        code = output_flush(out, &err);
     int status = status_of(work, &end);
     if (work->interrupted)
         say_again(work);

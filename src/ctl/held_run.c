@@ -194,6 +194,19 @@ static enum error_code tell_end(struct held_run *run, struct error *err)
     return ERROR_STATE;
 }
 
+bool held_run_ends_within(struct held_run *run, int limit_ms, struct error *err)
+{
+    struct pollfd end = {.fd = run->pidfd, .events = POLLIN};
+    if (run->pid == 0)
+        return false;
+    if (held_run_is_alive(run, NULL))
+        poll(&end, 1, limit_ms);
+    if (held_run_is_alive(run, NULL))
+        return false;
+    tell_end(run, err);
+    return true;
+}
+
 /* ---- until it is up ---- */
 
 /* Waits until its guard answers. */

@@ -43,6 +43,9 @@ enum error_code held_run_wait(struct held_run *run, bool (*wanted)(void *user), 
 /* Whether it lives; *ret_status (may be NULL): the exit status of one that has ended. */
 bool held_run_is_alive(struct held_run *run, int *ret_status);
 
+/* Whether it ends within `limit_ms`: then *err says why, as held_run_wait does. */
+bool held_run_ends_within(struct held_run *run, int limit_ms, struct error *err);
+
 /* TERM to the guard unless it has ended, and waits for the end, as long as the guard's own limits let it take. Also of
  * a zeroed one. */
 void held_run_stop(struct held_run *run);

@@ -31,6 +31,7 @@ enum {
     RESULT_MODE = 0600,
     CAPTURE_MOST = 4,
     GONE_MS = 5000,
+    DYING_MS = 7000,
     SIGNALED = 128,
     STATUS_BITS = 32
 };
@@ -429,6 +430,21 @@ static bool has_results(const struct investigate *work, enum investigation_step_
     return there;
 }
 
+/* A server that dies breaks a request off first, and is gone seconds later: SGLang pauses for its diagnostics. Steps
+ * that dump have followed their run and tell its end themselves; kl asks a server alone. `why` is replaced. */
+static char *add_end_of_run(struct investigate *work, enum investigation_step_id id, char *why)
+{
+    struct error end = ERROR_INIT;
+    if (id != INVESTIGATION_KL_OWN && id != INVESTIGATION_KL_DUMP)
+        return why;
+    say("  kl has failed; waiting %d s whether the server ends of the same", DYING_MS / 1000);
+    if (!held_run_ends_within(&work->run, DYING_MS, &end))
+        return why;
+    char *both = memory_format("%s; %s", why, end.message);
+    free(why);
+    return both;
+}
+
 static void do_step(struct investigate *work, enum investigation_step_id id)
 {
     const struct investigate_step *kind = &investigate_steps[id];
@@ -451,6 +467,8 @@ static void do_step(struct investigate *work, enum investigation_step_id id)
     }
     if (!is_answer(kind, status) || !has_results(work, id)) {
         char *why = why_failed(work, id, status);
+        if (status == STATUS_LOST)
+            why = add_end_of_run(work, id, why);
         fail(work, id, status, why);
         free(why);
         return;

@@ -462,6 +462,23 @@ def test_a_server_that_does_not_start(place, standin):
     assert "has ended (exit status 81)" in done.stderr and str(look.folder / "own.log") in done.stderr
 
 
+def test_a_server_that_dies_of_a_prompt(place, standin):
+    """Why is told, and not only that a request got no answer."""
+    (place.folder / "a.jsonl").write_text('{"input_ids": [20, 999999999]}\n')  # the model's folder is not there, so its vocabulary is not known
+    look = Look(place, standin, prompts=["--prompts", str(place.folder / "a.jsonl"), "--min-samples", "1", "--new", "4"])
+    done = look.run(status=RUN_ENDED)
+    assert "a request had a token id beyond the vocabulary" in done.stderr and "a request had a token id beyond the vocabulary" in look.report()["answer"]["text"]
+
+
+def test_output_that_cannot_be_written(place, standin):
+    look = Look(place, standin)
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([*map(str, look.arguments())], env=place.environment(**look.environment), cwd=place.folder, stdout=full,
+                              stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    assert done.returncode == INTERNAL and "cannot write the output: No space left on device" in done.stderr
+    assert look.end()[0] == "clean"
+
+
 def test_hooks_that_cannot_be_proven(place, standin):
     look = Look(place, standin, f"{ROWS},no-hooks")
     look.run(status=UNVERIFIED)
