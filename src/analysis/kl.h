@@ -85,6 +85,7 @@ struct kl_reading {
     const char *signature; /* of the table; static */
     enum kl_condition condition;
     enum kl_where where;
+    bool shifted;                /* the logprobs are those of the tokens beside: no number says anything */
     bool few;                    /* condition 2: some requests are dirty and others are clean */
     bool condition_2_open;       /* condition 1 is broken and hides whether 2 holds */
     bool condition_2_in_restore; /* ... but restore is dirty far beyond the noise: 2 is broken there too */

@@ -372,6 +372,7 @@ void kl_read(const struct kl_path paths[KL_PATHS], const struct kl_server *serve
         .signature = s->name,
         .condition = s->condition,
         .where = s->where,
+        .shifted = facts.shifted,
         .few = s->condition == KL_CONDITION_2 && kl_reading_few(&facts, s->where),
         .condition_2_open = s->condition == KL_CONDITION_1,
         .condition_2_in_restore = s->condition == KL_CONDITION_1 && facts.loud_restore,

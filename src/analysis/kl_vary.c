@@ -37,6 +37,11 @@ static enum kind kind_of(const struct kl_vary *vary, const struct kl_vary_varian
     return variant->restored.path != NULL ? RESTORED : IDENTICAL;
 }
 
+static bool shifted(const struct facts *facts)
+{
+    return facts->vary->shifted;
+}
+
 static bool races(const struct facts *facts)
 {
     return !facts->repeats;
@@ -88,6 +93,13 @@ static const struct row {
     const char *text;
     const char *next[2];
 } rows[] = {
+    {"shifted-logprobs",
+     shifted,
+     ABSENT,
+     "The logprobs of the prompt belong to the token beside, as given: they are shifted by one. Numbers made of them "
+     "say "
+     "nothing about the model, whether they move or not, and are not read.",
+     {"look at where the server cuts and pads the logprobs of a prompt; then vary again"}},
     {"not-repeatable",
      races,
      TURNED_CLEAN,

@@ -39,6 +39,7 @@ struct kl_vary {
     struct kl_vary_place again; /* where the same command differs from itself */
     const struct kl_vary_variant *variants;
     size_t count;
+    bool shifted; /* as given: the logprobs are those of the tokens beside (kl.h) */
 };
 
 /* By the table in kl_vary.c: its first row that fits. */

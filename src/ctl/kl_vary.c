@@ -228,6 +228,7 @@ static enum error_code keep(struct kl_vary_all *all, struct kl_vary_start *start
         return code;
     start->state = KL_VARY_MEASURED;
     start->clean = kl_report_is_fine(report);
+    start->shifted = report->reading.shifted;
     start->signature = memory_copy(report->reading.signature);
     for (int id = 0; id < KL_PATHS; id++) {
         start->paths[id].grade = report->paths[id].grade;
@@ -362,7 +363,8 @@ static enum error_code take_start(struct kl_vary_all *all, size_t index, struct 
 static void read_all(struct kl_vary_all *all)
 {
     struct kl_vary_variant *variants = memory_new((all->count + 1) * sizeof variants[0]);
-    struct kl_vary vary = {.clean = all->starts[KL_VARY_FIRST].clean, .variants = variants};
+    struct kl_vary vary = {
+        .clean = all->starts[KL_VARY_FIRST].clean, .shifted = all->starts[KL_VARY_FIRST].shifted, .variants = variants};
     for (size_t i = KL_VARY_AGAIN; i < all->count; i++) {
         const struct kl_vary_start *start = &all->starts[i];
         struct kl_vary_variant variant = {

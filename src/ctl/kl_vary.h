@@ -40,8 +40,8 @@ struct kl_vary_start {
     char *resolved;                   /* what the server made of its setting; NULL: as given, or not started */
     struct ab_read_settings settings; /* against CMD as given: A as given, B here */
     char *result;                     /* path of its result; NULL: none */
-    bool clean;
-    char *signature; /* of its reading */
+    bool clean, shifted;              /* of its reading, as the next */
+    char *signature;
     struct kl_vary_path paths[KL_PATHS];
 };
 

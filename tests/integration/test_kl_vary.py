@@ -40,6 +40,7 @@ READINGS = {
     "moved": ("page-gap=24", (), ["page-size=4", "attention-backend=triton"], "moved", "page-size=4, first in match, request 0 at position 25."),
     "turns dirty": ("stale-page=16", (), ["page-size=4"], "turns-dirty", "Dirty with page-size=4."),
     "turns clean": ("stale-page=16", ["--page-size", "4"], ["page-size=1,8"], "turns-clean", "Clean with page-size=1."),
+    "shifted": ("shifted-logprobs", (), ["attention-backend=triton"], "shifted-logprobs", "are not read"),
     "race": ("race", (), ["attention-backend=triton"], "not-repeatable", "It differs from itself first in match, request 0 at"),
     "no effect": ("stale-prefix=3", (), ["attention-backend=fa3"], "nothing-arrived", "attention-backend=fa3"),
     "blind": ("stale-prefix=3", (), ["disable-radix-cache=on"], "nothing-arrived", "could not be measured with disable-radix-cache=on."),
@@ -60,7 +61,7 @@ def test_every_reading_is_in_the_manual_and_shown():
     names = re.findall(r'^    \{"([a-z-]+)",', source, re.M)
     page = (SOURCE / "man/kldumpctl.1").read_text()
     listed = re.findall(r"^\.It ([a-z-]+) Ta", page[page.index("Sy Reading of a variation"):], re.M)
-    assert len(names) == 8 and listed[:len(names)] == names
+    assert len(names) == 9 and listed[:len(names)] == names
     assert {row[3] for row in READINGS.values()} == set(names)
 
 

@@ -39,7 +39,7 @@ static struct kl_vary_variant absent(const char *label, enum kl_vary_state state
 static void reads(bool clean, struct kl_vary_place again, const struct kl_vary_variant *variants, size_t count,
                   const char *name, const char *part)
 {
-    const struct kl_vary vary = {clean, again, variants, count};
+    const struct kl_vary vary = {.clean = clean, .again = again, .variants = variants, .count = count};
     struct kl_vary_reading reading;
     kl_vary_read(&vary, &reading);
     assert_string_equal(reading.name, name);
@@ -55,6 +55,12 @@ static void test_all_dirty(void **state)
     (void)state;
     const struct kl_vary_variant same[] = {variant("a=1", false, false), variant("a=2", false, false)};
     reads(false, nowhere, same, 2, "deterministic", "bit for bit, whatever these settings are");
+    const struct kl_vary shifted = {.again = here, .variants = same, .count = 2, .shifted = true};
+    struct kl_vary_reading reading;
+    kl_vary_read(&shifted, &reading);
+    assert_string_equal(reading.name, "shifted-logprobs");
+    assert_false(reading.fine);
+    kl_vary_reading_fini(&reading);
     const struct kl_vary_variant one[] = {variant("a=1", false, false), moved("a=2"), restored("a=3")};
     reads(false, nowhere, one, 3, "moved", "Other numbers with a=2, first in match, request 3 at position 412.");
 }
