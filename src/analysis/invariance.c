@@ -198,6 +198,31 @@ static void read_match(const struct invariance_match *match, struct invariance_r
             "the reading of kldumpctl kl; then capture and diff, which name the operator");
 }
 
+/* Nothing changes a result but what was restored from the cache, and no dump has proven that an operator does it. */
+static bool only_restored(const struct invariance_axis axes[INVARIANCE_AXES])
+{
+    const struct invariance_axis *extend = &axes[INVARIANCE_EXTEND];
+    for (size_t id = 0; id < INVARIANCE_AXES; id++)
+        if (id != INVARIANCE_EXTEND && invariance_state_of(&axes[id]) == INVARIANCE_CHANGED)
+            return false;
+    for (size_t i = 0; i < extend->case_count; i++)
+        if (!extend->cases[i].cached && invariance_changed(&extend->cases[i]))
+            return false;
+    return !extend->operator_proven;
+}
+
+static void read_restored(const struct invariance_match *match, struct invariance_reading *reading)
+{
+    bool is_clean = match->given && kl_grade_clean(match->together) && kl_grade_clean(match->alone);
+    say(reading, INVARIANCE_NOT_SHOWN,
+        memory_format("Not decided: one row on a cached prefix gets another result than as a row of its whole prompt, "
+                      "and nothing else changes one. Either an operator depends on that (condition 1), or what comes "
+                      "back from the prefix cache is not what a prefill computes (condition 2).%s",
+                      is_clean ? " Match is clean, one request at a time, too, so that it points at condition 2." : ""),
+        "kldumpctl kl over the same prompts: match clean and restore dirty is condition 2; or --dump EXP: an operator "
+        "that reads no cache, named with equal inputs, is condition 1");
+}
+
 void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const struct invariance_match *match,
                      const char *foreign, struct invariance_reading *ret_reading)
 {
@@ -218,7 +243,9 @@ void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const s
     }
     char *changed = list_axes(states, INVARIANCE_CHANGED), *shaky = list_axes(states, INVARIANCE_NOT_REPEATABLE),
          *missing = list_axes(states, INVARIANCE_NOT_MEASURED);
-    if (is_any(states, INVARIANCE_CHANGED))
+    if (is_any(states, INVARIANCE_CHANGED) && only_restored(axes))
+        read_restored(match, ret_reading);
+    else if (is_any(states, INVARIANCE_CHANGED))
         say(ret_reading, INVARIANCE_BROKEN,
             memory_format(
                 "Condition 1 is broken (%s): the same token of the same request gets another result when the "

@@ -46,6 +46,7 @@ struct invariance_axis {
     char
         *why_not; /* also where a part alone is missing: "the radix cache is off: no request extends a cached prefix" */
     bool partial; /* measured, but for the part of `why_not` */
+    bool operator_proven; /* dumps of its first change name an operator that reads no cache, with equal inputs */
     struct invariance_case again;  /* the reference against itself */
     struct invariance_case *cases; /* [case_count], by size; one on a cached prefix comes first */
     size_t case_count;
@@ -85,8 +86,9 @@ struct invariance_reading {
 };
 
 /* "holds" only where every axis is unchanged and match is bit-equal or stray, in a batch and alone: the axes hold one
- * kernel against itself, and match the kernels of prefill against those of decode. `foreign` says who else has used
- * the server meanwhile (NULL: nobody): then the reading is refused. */
+ * kernel against itself, and match the kernels of prefill against those of decode. Not "broken" where one row on a
+ * cached prefix alone changes: a prefix that is restored wrong (condition 2) looks the same. `foreign` says who else
+ * has used the server meanwhile (NULL: nobody): then the reading is refused. */
 void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const struct invariance_match *match,
                      const char *foreign, struct invariance_reading *ret_reading);
 

@@ -1,4 +1,5 @@
 /* kldumpctl invariance: whether a result depends on what it is computed among. */
+#include "analysis/diff.h"
 #include "base/memory.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -155,7 +156,8 @@ static int tell(const struct command *command, const struct request *request, st
     bool foreign = foreign_seen(&report->endpoint->foreign);
     report->foreign = foreign_text(&report->endpoint->foreign);
     invariance_read(report->axes, &report->match, foreign ? report->foreign : NULL, &report->reading);
-    if (request->dump != NULL && !foreign && invariance_report_module(report) != NULL) {
+    if (request->dump != NULL && report->reading.condition == INVARIANCE_BROKEN &&
+        invariance_report_module(report) != NULL) {
         free(report->reading.next);
         report->reading.next = memory_copy("the operator that is named, or one that is batch-invariant in its place "
                                            "(--enable-deterministic-inference); then the same once more");
@@ -170,9 +172,11 @@ static int tell(const struct command *command, const struct request *request, st
     }
     if (code != ERROR_NONE)
         return command_fail(command, &err);
-    bool is_changed = report->reading.condition == INVARIANCE_BROKEN;
-    for (int id = 0; id < INVARIANCE_AXES; id++)
-        is_changed |= invariance_state_of(&report->axes[id]) == INVARIANCE_NOT_REPEATABLE;
+    bool is_changed = false;
+    for (int id = 0; id < INVARIANCE_AXES; id++) {
+        enum invariance_state state = invariance_state_of(&report->axes[id]);
+        is_changed |= state == INVARIANCE_CHANGED || state == INVARIANCE_NOT_REPEATABLE;
+    }
     if (foreign)
         return STATUS_INCOMPLETE;
     return is_changed ? STATUS_NO : STATUS_DONE;
@@ -189,6 +193,8 @@ static enum error_code dump(struct invariance_report *report, struct endpoint *e
         is_any = true;
         code = invariance_dump_axis(endpoint, plan, (enum invariance_axis_id)id, &report->axes[id], &report->dumps[id],
                                     err);
+        const char *verdict = report->dumps[id].module.verdict;
+        report->axes[id].operator_proven = verdict != NULL && strcmp(verdict, diff_kind_word(DIFF_KIND_OP)) == 0;
     }
     return code == ERROR_NONE && is_any ? endpoint_check(endpoint, err) : code;
 }

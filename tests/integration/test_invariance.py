@@ -485,6 +485,10 @@ def test_a_restored_prefix_is_no_operator_of_the_batch(place, standin):
     assert states(found) == ["unchanged", "changed", "unchanged"]
     assert named(found, "extend")[:4] == ("model.layers.0.self_attn.attn", 0, "op+cache", "proven")
     assert "restored keys and values" in found["axes"]["extend"]["what"]
+    assert found["reading"]["condition_1"] == "not shown" and "or what comes back from the prefix cache" in found["reading"]["text"]
+    assert "match clean and restore dirty is condition 2" in found["reading"]["next"]
+    text = invariance(place, run.name, status=CHANGED).stdout
+    assert "condition 1  not shown\n             Not decided: one row on a cached prefix" in text and "broken" not in text
 
 
 def test_what_no_dumped_module_shows(place, standin):

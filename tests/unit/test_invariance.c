@@ -289,6 +289,35 @@ static void what_it_means(void **state)
     }
 }
 
+/* What comes back from the cache may be wrong, too: an operator is blamed where another size changes, or a dump has
+ * proven one. */
+static void a_restored_row_alone_decides_nothing(void **state)
+{
+    (void)state;
+    const struct invariance_case clean = made(2, 9, 9), other = made(2, 9, 8);
+    struct invariance_case cached = made(1, 9, 0);
+    cached.cached = true;
+    for (int kind = 0; kind < 5; kind++) {
+        const struct invariance_case extend[] = {cached, kind == 1 ? other : clean};
+        struct invariance_axis axes[INVARIANCE_AXES] = {
+            [INVARIANCE_PREFILL] = axis_of(1, &clean),
+            [INVARIANCE_EXTEND] = axis_of(2, extend),
+            [INVARIANCE_DECODE] = axis_of(1, kind == 2 ? &other : &clean),
+        };
+        const struct invariance_match match = {kind == 4, KL_GRADE_STRAY, KL_GRADE_BIT_EQUAL};
+        struct invariance_reading reading = {0};
+        axes[INVARIANCE_EXTEND].operator_proven = kind == 3;
+        invariance_read(axes, &match, NULL, &reading);
+        bool open = kind == 0 || kind == 4;
+        assert_int_equal(reading.condition, open ? INVARIANCE_NOT_SHOWN : INVARIANCE_BROKEN);
+        assert_int_equal(strstr(reading.text, "what comes back from the prefix cache") != NULL, open);
+        assert_int_equal(strstr(reading.text, "points at condition 2") != NULL, kind == 4);
+        invariance_reading_fini(&reading);
+        for (size_t id = 0; id < INVARIANCE_AXES; id++)
+            invariance_axis_fini(&axes[id]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +331,7 @@ int main(void)
         cmocka_unit_test(the_cached_row_stands_first),
         cmocka_unit_test(states_of_an_axis),
         cmocka_unit_test(what_it_means),
+        cmocka_unit_test(a_restored_row_alone_decides_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
