@@ -246,10 +246,11 @@ static const struct signature signatures[] = {
      KL_CONDITION_1,
      KL_WHERE_OPERATOR,
      KL_EVIDENCE_PATHS | KL_EVIDENCE_INDEX | KL_EVIDENCE_RESTORE,
-     "Condition 1 is broken in decode passes: the first token of every request, which a prefill computes, is clean, "
-     "the "
-     "next ones are not, and prefill against prefill (restore) is clean. A decode that reads another context from its "
-     "first pass on looks the same: a dump tells them apart.",
+     "Decode passes differ: the first token of every request, which a prefill computes, is clean, the next ones are "
+     "not, "
+     "and prefill against prefill (restore) is clean. It is read as condition 1, an operator that depends on few rows. "
+     "A "
+     "decode that reads another context from its first pass on (condition 2) looks the same: a dump tells them apart.",
      {DIFF, INVARIANCE, SETTLE}},
     {"length-dependent",
      DIRTY,

@@ -116,7 +116,7 @@ static void add_restore(const struct kl_facts *facts, struct list *list)
     else if (!kl_reading_dirty(restore))
         list_add_format(list, "restore is %s: prefill on a cached prefix agrees with prefill in %zu tokens",
                         kl_grade_word(restore->grade), restore->tokens);
-    else if (facts->probe == KL_PATHS)
+    else if (facts->probe == KL_PATHS || facts->one_position) /* whose dirt is no noise */
         list_add(list, "restore is dirty: prefill on a cached prefix differs from prefill, without any decode");
     else
         list_add_format(list, "restore is dirty, mean k3 %.2g beside %.2g of %s: %s", restore->mean,

@@ -285,6 +285,7 @@ static void test_decode_forgets(void **unused)
     assert_true(says(world.reading.evidence, "at or past it"));
     kl_world_stale_prefix(&world);
     expect(&world, "decode-forgets-and-restore", KL_CONDITION_2, KL_WHERE_DECODE, false);
+    assert_true(says(world.reading.evidence, "differs from prefill, without any decode"));
     kl_world_fini(&world);
 }
 
