@@ -1,5 +1,6 @@
 #include "ctl/kl_vary.h"
 
+#include "analysis/kl.h"
 #include "base/memory.h"
 #include "base/text.h"
 #include "ctl/held_run.h"
@@ -168,6 +169,15 @@ static void stop(struct stage *stage, struct held_run *run)
 
 /* ---- two results ---- */
 
+static bool is_dirty(const struct ab_request *request)
+{
+    const double *a = request->values[0], *b = request->values[1];
+    for (size_t k = 0; a != NULL && b != NULL && k < request->count; k++)
+        if (kl_class_of(a[k], b[k]) == KL_CLASS_BEYOND)
+            return true;
+    return false;
+}
+
 /* Bit for bit, without requests that one of the two does not count. The place is that of the first request of which as
  * many tokens were restored in both, where such a one differs. */
 static void compare_path(const struct ab_path *given, const struct ab_path *here, struct kl_vary_path *path)
@@ -176,6 +186,7 @@ static void compare_path(const struct ab_path *given, const struct ab_path *here
     ab_compare_path(given, here, &change);
     for (size_t i = 0; i < change.count; i++) {
         const struct ab_change *one = &change.requests[i];
+        path->lost += !given->requests[i].dropped && here->requests[i].dropped && is_dirty(&given->requests[i]);
         if (given->requests[i].dropped || here->requests[i].dropped)
             continue;
         path->compared_tokens += one->compared + one->behind;
@@ -238,6 +249,9 @@ static enum error_code keep(struct kl_vary_all *all, struct kl_vary_start *start
         start->paths[id].tokens = report->paths[id].tokens;
         if (report->paths[id].why_not != NULL)
             start->paths[id].why_not = memory_copy(report->paths[id].why_not);
+        else if (start->paths[id].lost > 0)
+            start->paths[id].why_not =
+                memory_format("%zu requests that are dirty as given do not count here", start->paths[id].lost);
     }
     return ERROR_NONE;
 }
@@ -371,7 +385,9 @@ static void read_all(struct kl_vary_all *all)
             .label = start->label, .state = start->state, .clean = true, .given_clean = true};
         for (int id = 0; id < KL_PATHS; id++) {
             const struct kl_vary_path *given = &all->starts[KL_VARY_FIRST].paths[id];
-            if (given->grade != KL_GRADE_NOT_MEASURED && start->paths[id].grade != KL_GRADE_NOT_MEASURED) {
+            /* clean without its dirty requests is not clean */
+            bool is_blind = start->paths[id].lost > 0 && start->paths[id].fine;
+            if (given->grade != KL_GRADE_NOT_MEASURED && start->paths[id].grade != KL_GRADE_NOT_MEASURED && !is_blind) {
                 variant.given_clean = variant.given_clean && given->fine;
                 variant.clean = variant.clean && start->paths[id].fine;
             }

@@ -17,7 +17,8 @@
 /* What one variant's path has beside that of CMD as given. */
 struct kl_vary_path {
     enum kl_grade grade;
-    char *why_not; /* where not measured; NULL else */
+    char *why_not; /* where not measured, or requests are lost; NULL else */
+    size_t lost;   /* requests that are dirty as given and do not count here */
     bool fine;     /* clean, below its threshold, or not measured */
     double mean, max;
     size_t tokens;              /* that count in its result */

@@ -56,6 +56,22 @@ def test_reading(place, standin, case):
     assert bool(found["reading"]["next"]) == (name != "clean")
 
 
+def test_a_dirty_request_that_does_not_count_is_not_clean(place, standin):
+    """The first prompt alone is dirty, and shorter than a page of the variant, which restores nothing of it."""
+    prompts = place.folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"input_ids": [20 + i, *((37 * i + 11 * k) % 80 + 20 for k in range(length - 1))]}) + "\n"
+                               for i, length in enumerate([14, 31, 32, 34, 35, 36, 37, 38])))
+    words = arguments(place, standin, "page-size=16", faults="stale-page=13", more=["--json", "--paths", "match,match_alone,prefill_cache_hit,restore"])
+    at = words.index("--synthetic")
+    words[at:at + 2] = ["--prompts", prompts]
+    found = json.loads(place.ctl(*words, status=DIRTY).stdout)
+    assert json.loads(Path(found["variants"][0]["result"]).read_text())["helpers"]["restore"]["requests"][0]["beyond"] > 0
+    paths = {path["path"]: path for path in variant(found, "page-size=16")["paths"]}
+    assert {path["grade"] for path in paths.values() if path["path"] != "decode_cache_hit"} == {"bit-equal"}
+    assert paths["restore"]["why_not"] == "1 requests that are dirty as given do not count here"
+    assert found["reading"]["name"] == "nothing-arrived" and "could not be measured with page-size=16" in found["reading"]["text"]
+
+
 def test_every_reading_is_in_the_manual_and_shown():
     source = (SOURCE / "src/analysis/kl_vary.c").read_text()
     names = re.findall(r'^    \{"([a-z-]+)",', source, re.M)
