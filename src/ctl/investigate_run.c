@@ -391,7 +391,7 @@ static int status_of(struct investigate *work, const struct error *err)
     int status = (int)error_status(err->code);
     if (work->run.pid != 0 && !held_run_is_alive(&work->run, &status) && status == STATUS_DONE)
         status = STATUS_NOT_ARMED;
-    return status;
+    return status < SIGNALED ? status : STATUS_LOST; /* somebody has stopped the run, or killed its guard */
 }
 
 /* What does not fit: an invariance is taken without dumps, a capture with fewer prompts, those whose divergence begins

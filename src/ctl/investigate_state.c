@@ -235,6 +235,12 @@ static enum error_code take_over(struct investigate *work, const char *path, str
 {
     struct json *root = NULL;
     enum error_code code = result_file_read(path, "kldump.investigation/", &root, err);
+    if (code != ERROR_NONE)
+        error_prefix(err, "what is finished in %s is not known any more, give another --dir", work->directory);
+    else if (strcmp(show_member(root, "schema"), SCHEMA) != 0)
+        code = error_set(err, ERROR_FORBIDDEN,
+                         "%s is of another kldump: its schema is %.60s, expected " SCHEMA "; give another --dir", path,
+                         show_member(root, "schema"));
     if (code == ERROR_NONE)
         code = check_same(work, root, err);
     if (code == ERROR_NONE) {

@@ -462,6 +462,30 @@ def test_a_server_that_does_not_start(place, standin):
     assert "has ended (exit status 81)" in done.stderr and str(look.folder / "own.log") in done.stderr
 
 
+def test_a_run_that_somebody_stops(place, standin):
+    """As in 'kldumpctl stop', or a guard that was killed: no error of kldump's own."""
+    for number, said in ((signal.SIGKILL, "the guard was killed while the run was loading"), (signal.SIGTERM, "stopped: interrupted")):
+        look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"}, folder=f"look-{number}")
+        process = look.begin()
+        guard = wait_for(lambda: next((pid for pid in place.survivors() if "kldump-run" in guarded.title_of(pid)), None), 30, "the guard")
+        wait_for(lambda: "loading" in (look.folder / "own.log").read_text(), 30, "the server")
+        os.kill(guard, number)
+        _out, err = process.communicate(timeout=60)
+        assert process.returncode == RUN_ENDED and said in err, err
+        wait_for(lambda: not place.survivors(), 10, "the end of all")
+
+
+@pytest.mark.parametrize("text,status,said", [
+    ("", USAGE, "what is finished in {} is not known any more, give another --dir: "),
+    ('{{"schema": "kldump.investigation/9"}}', FORBIDDEN, "is of another kldump: its schema is kldump.investigation/9, expected ")])
+def test_a_state_that_cannot_be_used(place, standin, text, status, said):
+    look = Look(place, standin)
+    look.folder.mkdir()
+    (look.folder / "investigation.json").write_text(text.format())
+    assert said.format(look.folder) in look.run(status=status).stderr
+    assert look.calls() == [] and (look.folder / "investigation.json").read_text() == text.format()
+
+
 def test_a_server_that_dies_of_a_prompt(place, standin):
     """Why is told, and not only that a request got no answer."""
     (place.folder / "a.jsonl").write_text('{"input_ids": [20, 999999999]}\n')  # the model's folder is not there, so its vocabulary is not known
