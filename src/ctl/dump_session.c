@@ -1,11 +1,13 @@
 #include "ctl/dump_session.h"
 
+#include "base/memory.h"
 #include "base/number.h"
 #include "base/size.h"
 #include "core/space.h"
 #include "ctl/show.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ENABLE_MS = 600000, END_PATIENCE_MS = 15000 };
@@ -160,7 +162,7 @@ static enum error_code check_budget(const struct json *run, uint64_t needed, str
 static enum error_code check_room(const struct json *run, const struct dump_session_load *load, struct error *err)
 {
     uint64_t per_token = 0, per_decode = 0, free_bytes = 0, act = 0, soft = 0;
-    char needed_text[SIZE_TEXT], level_text[SIZE_TEXT];
+    char needed_text[SIZE_TEXT], left_text[SIZE_TEXT], level_text[SIZE_TEXT];
     bool known = show_number(run, "costs.bytes_per_prefill_token", &per_token) && per_token > 0 &&
                  (load->decode_tokens == 0 || show_number(run, "costs.bytes_per_decode_pass", &per_decode)) &&
                  show_number(run, "space.free_bytes", &free_bytes) && show_number(run, "space.act_bytes", &act);
@@ -169,15 +171,20 @@ static enum error_code check_room(const struct json *run, const struct dump_sess
         return error_set(err, ERROR_NOT_FOUND,
                          "what a token costs is not known: it cannot be said whether %" PRIu64 " fit", tokens);
     show_number(run, "space.soft_bytes", &soft);
-    uint64_t level = soft > act ? soft : act, fit = space_units_left(free_bytes, level, per_token);
+    uint64_t level = soft > act ? soft : act, left = number_subtract(free_bytes, level);
     uint64_t needed =
         number_add(number_multiply(load->prefill_tokens, per_token), number_multiply(load->decode_tokens, per_decode));
-    if (needed > number_subtract(free_bytes, level))
-        return error_set(err, ERROR_SPACE,
-                         "%" PRIu64 " tokens need about %s; only about %" PRIu64 " fit until %s at %s of free space",
-                         tokens, size_text(needed, needed_text), fit,
-                         soft > act ? "dumping is switched off" : "the run is killed", size_text(level, level_text));
-    return check_budget(run, needed, err);
+    if (needed <= left)
+        return check_budget(run, needed, err);
+    /* A decoded token costs far more than one of a prefill: how many of both fit is no number. */
+    char *fit = load->decode_tokens == 0
+                    ? memory_format("only about %" PRIu64 " fit", space_units_left(free_bytes, level, per_token))
+                    : memory_format("%s are left", size_text(left, left_text));
+    error_set(err, ERROR_SPACE, "%" PRIu64 " tokens need about %s; %s until %s at %s of free space", tokens,
+              size_text(needed, needed_text), fit, soft > act ? "dumping is switched off" : "the run is killed",
+              size_text(level, level_text));
+    free(fit);
+    return ERROR_SPACE;
 }
 
 enum error_code dump_session_room(struct find *find, const struct dump_session_load *load, struct error *err)
