@@ -47,7 +47,7 @@ struct server_facts {
     bool graphs_known;       /* false: this release does not tell */
     bool graphs_off;         /* both phases, and no compiler in the way */
     char unfit_setting[64];  /* this server cannot be dumped as it is: the setting to blame; "": it can */
-    char unfit_problem[256]; /* and what was seen, expected, and what to change */
+    char unfit_problem[320]; /* and what was seen, expected, and what to change */
     uint32_t world_size;     /* entries that SERVER_STATE must have (ranks in one torch world); 0: unknown */
     uint64_t token_capacity; /* tokens of the KV pool; 0: unknown */
     uint32_t pipeline_stages, tensor_ranks;

@@ -55,7 +55,8 @@ static void blame_graphs(const struct versions_spelling *spelling, struct server
     snprintf(
         facts->unfit_problem, sizeof facts->unfit_problem,
         "a replayed graph calls no hook: decode graphs are %.20s, prefill graphs %.20s; expected disabled. Setting "
-        "to blame: %.40s; it did not reach the server, or another graph setting wins over it",
+        "to blame: %.40s; it did not reach the server (a wrapper must hand $KLDUMP_SGLANG_ARGS to it), or another "
+        "graph setting wins over it",
         facts->decode_graphs, facts->prefill_graphs, facts->unfit_setting);
 }
 

@@ -486,6 +486,18 @@ def test_a_state_that_cannot_be_used(place, standin, text, status, said):
     assert look.calls() == [] and (look.folder / "investigation.json").read_text() == text.format()
 
 
+def test_a_wrapper_that_keeps_its_arguments(place, standin):
+    """Under the own flags that is nothing wrong; under those of a dump it is told what it must do."""
+    look = Look(place, standin, ROWS)
+    script = place.folder / "serve.sh"
+    script.write_text(f"#!/bin/sh\nexec {' '.join(look.command)}\n")
+    script.chmod(0o755)
+    look.command, port = [str(script)], look.command[look.command.index("--port") + 1]
+    look.run(status=UNVERIFIED)
+    assert look.end()[0] == "own-flags-alone" and port in (look.folder / "own.log").read_text()
+    assert "a wrapper must hand $KLDUMP_SGLANG_ARGS to it" in look.report()["answer"]["text"]
+
+
 def test_a_server_that_dies_of_a_prompt(place, standin):
     """Why is told, and not only that a request got no answer."""
     (place.folder / "a.jsonl").write_text('{"input_ids": [20, 999999999]}\n')  # the model's folder is not there, so its vocabulary is not known
