@@ -259,7 +259,7 @@ void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const s
                 "The same request alone gives different results from one time to the next (%s), so nothing can "
                 "be said about sizes: an operator that is not deterministic, or requests of others beside ours.",
                 shaky),
-            "keep other clients away; --enable-deterministic-inference");
+            "keep other clients away; start the server with deterministic inference");
     else if (is_any(states, INVARIANCE_NOT_MEASURED) || is_partial)
         say(ret_reading, INVARIANCE_NOT_SHOWN,
             memory_format("No size changes a result as far as it was measured; not measured: %s.",

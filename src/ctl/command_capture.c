@@ -83,8 +83,8 @@ static enum error_code check_restorable(const struct capture *capture, struct er
         return ERROR_NONE;
     if (!server->radix_cache)
         return error_set(err, ERROR_STATE,
-                         "--restore: the prefix cache of %s is off, so nothing is restored; start it without "
-                         "--disable-radix-cache",
+                         "--restore: the prefix cache of %s is off, so nothing is restored; start it with its radix "
+                         "cache on",
                          capture->endpoint.name);
     for (size_t i = 0; i < capture->prompts.count; i++)
         if (restorable(capture, capture->prompts.items[i].length) == 0)
@@ -149,27 +149,17 @@ static void make_requests(struct capture *capture)
     }
 }
 
-static enum error_code find_directory(struct capture *capture, struct error *err)
-{
-    struct json *run = NULL;
-    enum error_code code = find_status(&capture->endpoint.find, &run, err);
-    if (code == ERROR_NONE)
-        capture->directory = memory_copy(show_member(run, "dir"));
-    json_free(run);
-    return code;
-}
-
 static enum error_code prepare(struct capture *capture, struct error *err)
 {
     enum error_code code = endpoint_open(capture->run, &capture->endpoint, err);
+    if (code == ERROR_NONE)
+        code = dump_session_directory(&capture->endpoint.find, &capture->directory, err);
     if (code == ERROR_NONE)
         code = read_prompts(capture, err);
     if (code == ERROR_NONE)
         code = check_restorable(capture, err);
     if (code == ERROR_NONE)
         code = check_fit(capture, err);
-    if (code == ERROR_NONE)
-        code = find_directory(capture, err);
     if (code != ERROR_NONE)
         return code;
     struct capture_result *result = &capture->result;

@@ -160,7 +160,7 @@ static int tell(const struct command *command, const struct request *request, st
         invariance_report_module(report) != NULL) {
         free(report->reading.next);
         report->reading.next = memory_copy("the operator that is named, or one that is batch-invariant in its place "
-                                           "(--enable-deterministic-inference); then the same once more");
+                                           "(deterministic inference); then the same once more");
     }
     enum error_code code = request->repro != NULL && !foreign ? make_script(request, report, &err) : ERROR_NONE;
     if (request->as_json) {

@@ -12,6 +12,21 @@
 
 enum { ENABLE_MS = 600000, END_PATIENCE_MS = 15000 };
 
+enum error_code dump_session_directory(struct find *find, char **ret_directory, struct error *err)
+{
+    struct json *run = NULL;
+    enum error_code code = find_status(find, &run, err);
+    if (code == ERROR_NONE && show_is_plain(run))
+        code = error_set(err, ERROR_USAGE,
+                         "run %s is of the kind plain: its server was started without the settings that a dump needs; "
+                         "start it with --kind dump",
+                         find->name);
+    if (code == ERROR_NONE)
+        *ret_directory = memory_copy(show_member(run, "dir"));
+    json_free(run);
+    return code;
+}
+
 enum error_code dump_session_begin(struct find *find, const struct dump_session *session, struct json **ret_answer,
                                    struct error *err)
 {

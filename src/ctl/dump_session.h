@@ -20,6 +20,9 @@ struct dump_session {
     const struct list *own_rids; /* whose passes are ours; NULL: anybody's */
 };
 
+/* The folder of a run's dumps; the caller's. ERROR_USAGE where the run is of the kind plain. As find_status else. */
+enum error_code dump_session_directory(struct find *find, char **ret_directory, struct error *err);
+
 /* Waits until dumping is on. On success *ret_answer, the caller's, has experiment, dir, url, ranks. */
 enum error_code dump_session_begin(struct find *find, const struct dump_session *session, struct json **ret_answer,
                                    struct error *err);

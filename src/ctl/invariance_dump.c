@@ -222,7 +222,7 @@ static enum error_code compare(const struct work *work, struct invariance_dump *
     else if (work->id != INVARIANCE_DECODE && diff.pairing == DIFF_PAIRING_RUNS)
         dump->why_not =
             memory_copy("this release runs a decode pass behind the only new token, which hides the rows of "
-                        "the prefill: --disable-overlap-schedule");
+                        "the prefill: start the server without its overlap schedule");
     else if (is_prefilled_otherwise(&diff))
         dump->why_not = memory_copy("attention over keys and values that were prefilled in the batch, too, and differ "
                                     "already is the first difference of a decode row: see prefill");
@@ -319,18 +319,9 @@ static enum error_code check_names(const struct invariance_dump_plan *plan, stru
 
 enum error_code invariance_dump_check(struct endpoint *endpoint, struct invariance_dump_plan *plan, struct error *err)
 {
-    struct json *run = NULL;
     if (!endpoint->is_run)
         return error_set(err, ERROR_USAGE, "--dump: only a guarded run can be dumped");
-    enum error_code code = find_status(&endpoint->find, &run, err);
-    if (code == ERROR_NONE && show_is_plain(run))
-        code = error_set(err, ERROR_USAGE,
-                         "--dump: run %s is of the kind plain: its server was started without what a dump needs; start "
-                         "it with --kind dump",
-                         endpoint->name);
-    if (code == ERROR_NONE)
-        plan->directory = memory_copy(show_member(run, "dir"));
-    json_free(run);
+    enum error_code code = dump_session_directory(&endpoint->find, &plan->directory, err);
     if (code == ERROR_NONE)
         code = check_names(plan, err);
     if (code != ERROR_NONE)

@@ -41,8 +41,8 @@ def test_the_server_is_as_its_user_starts_it(place, server):
 
 def test_what_is_refused(place, standin):
     run = start(place, standin)
-    for command in (("dump", "t", "e"), ("capture", "t")):
-        done = place.ctl(*command, status=NO)
+    for command, status in ((("dump", "t", "e"), NO), (("capture", "t"), 2)):
+        done = place.ctl(*command, status=status)
         assert "run t is of the kind plain: its server was started without the settings that a dump needs" in done.stderr
     assert "run t is ready, not dumping" in place.ctl("pause", "t", status=NO).stderr
     assert "never armed; wait for ready" in place.ctl("wait", "t", "--for", "armed", status=NO).stderr

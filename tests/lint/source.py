@@ -114,6 +114,8 @@ def check_file(path):
         if re.search(BANNED, line):
             fault(path, number, "a call that is not used here: " + re.search(BANNED, line).group(1))
     for number, line in enumerate(raw.splitlines(), 1):
+        if room_of(path) != "sglang" and re.search(r'"[^"]*--(disable|enable)-', line):
+            fault(path, number, "a flag of the server: what is known of SGLang stands in src/sglang")
         if re.search(r"\b(TODO|FIXME|XXX)\b", line):
             fault(path, number, "an open end")
 
