@@ -257,7 +257,7 @@ enum error_code dump_folder_make(const char *path, struct error *err)
     for (char *slash = strchr(part + 1, '/'); code == ERROR_NONE; slash = strchr(slash + 1, '/')) {
         if (slash != NULL)
             *slash = '\0';
-        if (mkdir(part, 0777) != 0 && (errno != EEXIST || !is_folder(part)))
+        if (mkdir(part, 0777) != 0 && (errno != EEXIST || (slash == NULL && !is_folder(part))))
             code = dump_folder_refuse(part, err);
         if (slash == NULL)
             break;
