@@ -11,21 +11,25 @@
 #include "faults.h"
 #include "log.h"
 
+/* From below, as mkdir(parents=True) of Python's pathlib: what is there is not made, wherever it is mounted. */
+static bool make(char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return true;
+    char *slash = strrchr(path, '/');
+    if (errno != ENOENT || slash == NULL || slash == path)
+        return false;
+    *slash = '\0';
+    bool fine = make(path);
+    *slash = '/';
+    return fine && (mkdir(path, 0777) == 0 || errno == EEXIST);
+}
+
 bool dump_write_folders(const char *path)
 {
-    char partial[1200];
-    snprintf(partial, sizeof partial, "%s", path);
-    for (char *at = partial + 1;; at++) {
-        if (*at != '/' && *at != '\0')
-            continue;
-        char kept = *at;
-        *at = '\0';
-        if (mkdir(partial, 0777) != 0 && errno != EEXIST)
-            return false;
-        *at = kept;
-        if (kept == '\0')
-            return true;
-    }
+    char copy[1200];
+    snprintf(copy, sizeof copy, "%s", path);
+    return make(copy);
 }
 
 static void skip_line(int rank, const char *error)
