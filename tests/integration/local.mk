@@ -28,4 +28,5 @@ EXTRA_DIST += tests/integration/test_diff.py tests/integration/test_ab.py
 EXTRA_DIST += tests/integration/test_invariance.py tests/integration/test_investigate.py
 EXTRA_DIST += tests/integration/test_state_diff.py tests/integration/test_state_probe.py tests/integration/state_probe_world.py
 EXTRA_DIST += tests/integration/test_kl_explain.py
-EXTRA_DIST += tests/integration/test_kl.py tests/integration/kl_helpers.py tests/integration/recorder.py tests/integration/test_kl_harness.py tests/integration/test_kl_planted.py tests/integration/test_kl_vary.py
+EXTRA_DIST += tests/integration/test_kl.py tests/integration/kl_helpers.py tests/integration/recorder.py tests/integration/test_kl_harness.py tests/integration/test_kl_planted.py tests/integration/test_kl_vary.py tests/integration/test_method_bad_input.py
+EXTRA_DIST += tests/integration/many_users.py tests/integration/test_daemon_users.py tests/integration/test_secret.py

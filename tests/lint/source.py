@@ -148,6 +148,9 @@ def check_tests_are_registered():
         count("tests")
         if not re.search(rf"\b{path.stem}\b", makefiles):
             fault(path, 1, "this test is in no local.mk: nobody runs it")
+    for path in sorted((SOURCE / "tests").rglob("*.py")):
+        if not re.search(rf"\b{path.relative_to(SOURCE)}\b", makefiles):
+            fault(path, 1, "this file is in no local.mk: the release has it not")
 
 
 def main():
