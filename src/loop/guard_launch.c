@@ -29,7 +29,8 @@ static const int let_go_ms = 3000; /* for a keeper that has nothing left to kill
 static bool respell(struct guard *guard, int code, char *note, size_t size)
 {
     struct guard_plan *plan = &guard->plan;
-    return code > 0 && !guard->run.settings.plain && guard->unknown_flag[0] != '\0' && guard->run.state <= RUN_LOADING &&
+    return code > 0 && !guard->run.settings.plain && guard->unknown_flag[0] != '\0' &&
+           guard->run.state <= RUN_LOADING &&
            guard->server->respell(&plan->command, guard->unknown_flag, guard->launches, &plan->argv, &plan->environment,
                                   note, size);
 }
@@ -81,8 +82,8 @@ static void on_message(struct guard *guard, const struct keeper_message *message
 {
     char text[384];
     bool lost = message->reason == KEEPER_REASON_SILENCE || message->reason == KEEPER_REASON_GUARD_GONE;
-    if (message->kind == KEEPER_GONE)
-        guard->gone_ns = clock_now_ns(); /* before anything that takes time */
+    if (message->kind == KEEPER_GONE && guard->gone_ns == 0) /* a second order to kill is answered, too */
+        guard->gone_ns = clock_now_ns();                     /* before anything that takes time */
     if (lost || (message->kind == KEEPER_GONE && !guard->exit_pending))
         guard_space_settle(guard);
     if (lost)

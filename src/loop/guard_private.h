@@ -144,7 +144,7 @@ struct guard {
     char unknown_flag[256]; /* what the server said that it does not know; "" nothing */
     uint64_t suspend_ns;    /* since when the run is being frozen, or frozen; 0: it is not */
     bool suspend_unheard;   /* the order could not be given */
-    uint64_t gone_ns;       /* when the keeper said that nothing lives any more; 0: not yet */
+    uint64_t gone_ns;       /* when the keeper first said that nothing lives any more; 0: not yet */
 
     struct transfers *transfers;
     struct output *output;
