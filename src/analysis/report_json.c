@@ -21,13 +21,6 @@ static void set_position(struct json *object, const struct diff *diff, const cha
     set_index(object, key, known, known ? diff->pairs[pair].position : 0);
 }
 
-static void set_texts(struct json *object, const char *key, char *const *texts)
-{
-    struct json *array = json_set_array(object, key);
-    for (char *const *text = texts; text != NULL && *text != NULL; text++)
-        json_append_string(array, *text);
-}
-
 static void set_alignment(struct json *root, const struct diff *diff)
 {
     struct json *alignment = json_set_object(root, "alignment");
@@ -104,7 +97,7 @@ static void set_verdict(struct json *root, const struct diff *diff)
     json_set_bool(verdict, "ranks_agree", v->ranks_agree);
     json_set_string(verdict, "reading", v->reading);
     json_set_string(verdict, "what", v->what);
-    set_texts(verdict, "blind", v->blind);
+    json_set_texts(verdict, "blind", v->blind);
     struct json *lines = json_set_object(verdict, "lines");
     for (int i = 0; i < REPORT_LINE_COUNT; i++) {
         char *text = report_line_text(diff, (enum report_line)i);
@@ -324,7 +317,7 @@ void report_json(const struct diff *diff, struct buffer *out)
     json_set_u64(root, "ranks", diff->ranks);
     json_set_u64(root, "tp_size", diff->tp_size);
     json_set_u64(root, "targets", diff->target_count);
-    set_texts(root, "refused", diff->refused);
+    json_set_texts(root, "refused", diff->refused);
     json_set_u64(root, "files_opened", diff->files_opened);
     json_set_u64(root, "bytes_read", diff->bytes_read);
     json_print(root, out);

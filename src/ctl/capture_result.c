@@ -83,14 +83,6 @@ static void add_request(struct json *list, const struct capture_request *request
     set_logprobs(object, "restored_logprobs", request->restored, request->prompt_length + request->output_count);
 }
 
-static void set_number(struct json *object, const char *key, uint64_t value)
-{
-    if (value != 0)
-        json_set_u64(object, key, value);
-    else
-        json_set_null(object, key);
-}
-
 static void add_server(struct json *object, const struct generate_server *server)
 {
     char hash[HASH_TEXT];
@@ -101,10 +93,10 @@ static void add_server(struct json *object, const struct generate_server *server
     json_set_string(one, "weight_version", server->weight_version);
     json_set_u64(one, "tp_size", server->tp_size);
     json_set_bool(one, "deterministic", server->deterministic);
-    set_number(one, "vocabulary", server->vocabulary);
-    set_number(one, "context_length", server->context_length);
-    set_number(one, "page_size", server->page_size);
-    set_number(one, "sliding_window", server->sliding_window);
+    json_set_known_u64(one, "vocabulary", server->vocabulary != 0, server->vocabulary);
+    json_set_known_u64(one, "context_length", server->context_length != 0, server->context_length);
+    json_set_known_u64(one, "page_size", server->page_size != 0, server->page_size);
+    json_set_known_u64(one, "sliding_window", server->sliding_window != 0, server->sliding_window);
     json_set_string(one, "settings_hash", hash);
     json_set_child(one, "settings", json_copy(server->settings));
 }

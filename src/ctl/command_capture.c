@@ -429,11 +429,8 @@ static bool read_options(struct capture *capture, const char *new_tokens, const 
 {
     struct error err = ERROR_INIT;
     uint64_t count = NEW_TOKENS, least = capture->result.restore ? 0 : 1;
-    if (capture->prompts_path != NULL && capture->synthetic != NULL) {
-        command_usage_error(capture->command, "--prompts and --synthetic exclude each other");
-        return false;
-    }
-    if (number_option("--new", new_tokens, least, NEW_MAX, &count, &err) != ERROR_NONE) {
+    if (prompts_choose(capture->prompts_path, capture->synthetic, &err) != ERROR_NONE ||
+        number_option("--new", new_tokens, least, NEW_MAX, &count, &err) != ERROR_NONE) {
         command_usage_error(capture->command, "%s", err.message);
         return false;
     }

@@ -33,11 +33,6 @@ static void request_fini(struct request *request)
     list_fini(&request->b_paths);
 }
 
-static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
-{
-    progress_show(context, what, done, total);
-}
-
 /* ---- the page ---- */
 
 /* The folder that `path` lies in; the caller's. */
@@ -112,7 +107,7 @@ static int compare(const struct command *command, struct request *request, unsig
         .trust_slots = request->trust_slots,
         .strict_zero = request->strict_zero,
         .stateful = request->stateful.count > 0 ? (const char *const *)list_vector(&request->stateful) : NULL,
-        .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+        .progress = isatty(STDERR_FILENO) ? progress_show_to : NULL,
         .context = &progress,
     };
     enum error_code code = diff_run(&options, &diff, &err);

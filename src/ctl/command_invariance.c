@@ -27,11 +27,6 @@ struct request {
     uint64_t new_count, most_count; /* most_count 0: as many as there are prompts, up to MOST_DEFAULT */
 };
 
-static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
-{
-    progress_show(context, what, done, total);
-}
-
 static bool is_wanted(void *user)
 {
     (void)user;
@@ -40,24 +35,30 @@ static bool is_wanted(void *user)
 
 /* ---- options ---- */
 
+/* Of --dump and --repro. */
+static enum error_code check_outputs(const struct request *request, struct error *err)
+{
+    if (request->repro != NULL && request->diff == NULL && request->dump == NULL)
+        return error_set(err, ERROR_USAGE,
+                         "--repro: which operator it is has to be known: --dump EXP names it, or --diff FILE of "
+                         "'kldumpctl diff --json'");
+    if (request->dump != NULL && (!text_is_name(request->dump) || strlen(request->dump) > INVARIANCE_DUMP_NAME))
+        return error_set(err, ERROR_USAGE,
+                         "--dump: '%.70s' is not the name of an experiment; 1 to %d of A-Z a-z 0-9 . _ -, not "
+                         "beginning with . or -",
+                         request->dump, INVARIANCE_DUMP_NAME);
+    if (request->repro != NULL && result_file_foresee(request->repro, err) != ERROR_NONE)
+        return error_prefix(err, "--repro");
+    return ERROR_NONE;
+}
+
 /* False after the usage error. */
 static bool take_options(const struct command *command, struct request *request)
 {
     struct error err = ERROR_INIT;
     request->new_count = NEW_DEFAULT;
-    if (request->prompts_file != NULL && request->synthetic != NULL)
-        error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
-    else if (request->repro != NULL && request->diff == NULL && request->dump == NULL)
-        error_set(&err, ERROR_USAGE,
-                  "--repro: which operator it is has to be known: --dump EXP names it, or --diff FILE of 'kldumpctl "
-                  "diff --json'");
-    else if (request->dump != NULL && (!text_is_name(request->dump) || strlen(request->dump) > INVARIANCE_DUMP_NAME))
-        error_set(&err, ERROR_USAGE,
-                  "--dump: '%.70s' is not the name of an experiment; 1 to %d of A-Z a-z 0-9 . _ -, not beginning with "
-                  ". or -",
-                  request->dump, INVARIANCE_DUMP_NAME);
-    else if (request->repro != NULL && result_file_foresee(request->repro, &err) != ERROR_NONE)
-        error_prefix(&err, "--repro");
+    if (prompts_choose(request->prompts_file, request->synthetic, &err) == ERROR_NONE)
+        check_outputs(request, &err);
     if (err.code == ERROR_NONE)
         number_option("--new", request->new_tokens, LEAST, NEW_MOST, &request->new_count, &err);
     if (err.code == ERROR_NONE)
@@ -233,7 +234,7 @@ static int run_on(const struct command *command, const struct request *request, 
     struct prompts prompts = {0};
     struct invariance_take_plan plan = {.prompts = &prompts,
                                         .new_tokens = (unsigned)request->new_count,
-                                        .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
+                                        .progress = isatty(STDERR_FILENO) ? progress_show_to : NULL,
                                         .context = &progress};
     struct invariance_report report = {.endpoint = endpoint,
                                        .plan = &plan,

@@ -6,6 +6,7 @@
 #include "ctl/interrupt.h"
 #include "ctl/investigate.h"
 #include "ctl/investigate_report.h"
+#include "ctl/kl_take.h"
 #include "ctl/options.h"
 #include "ctl/prompts.h"
 #include "ctl/shell_words.h"
@@ -18,8 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MODE = 0600, SIGNALED = 128, NEW_LEAST = 2, NEW_MOST = 1000000, SAMPLES_MOST = 100000 };
-#define PROMPTS_DEFAULT "32:1500-4500:1"
+enum { FILE_MODE = 0600, SIGNALED = 128 };
 
 struct request {
     bool as_json;
@@ -32,11 +32,12 @@ static enum error_code take_numbers(const struct request *request, struct invest
 {
     work->new_tokens = KL_HELPER_NEW_TOKENS;
     work->least = KL_HELPER_SAMPLES;
-    if (request->prompts != NULL && request->synthetic != NULL)
-        return error_set(err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
-    enum error_code code = number_option("--new", request->new_tokens, NEW_LEAST, NEW_MOST, &work->new_tokens, err);
-    return code != ERROR_NONE ? code
-                              : number_option("--min-samples", request->least, 1, SAMPLES_MOST, &work->least, err);
+    enum error_code code = prompts_choose(request->prompts, request->synthetic, err);
+    if (code == ERROR_NONE)
+        code = number_option("--new", request->new_tokens, KL_TAKE_NEW_LEAST, KL_TAKE_NEW_MOST, &work->new_tokens, err);
+    return code != ERROR_NONE
+               ? code
+               : number_option("--min-samples", request->least, 1, KL_TAKE_SAMPLES_MOST, &work->least, err);
 }
 
 /* The options of both runs: all but name and folder, which are ours. */
@@ -88,14 +89,11 @@ static enum error_code take_prompts(const struct request *request, struct invest
 {
     struct prompts prompts = {0};
     work->prompts_path = request->prompts;
-    work->synthetic = request->synthetic != NULL || request->prompts != NULL ? request->synthetic : PROMPTS_DEFAULT;
+    work->synthetic = request->synthetic != NULL || request->prompts != NULL ? request->synthetic : KL_TAKE_PROMPTS;
     /* These ids are for the hash alone: the vocabulary is not known before a server is up. */
     enum error_code code = prompts_get(work->prompts_path, work->synthetic, "", INT32_MAX, &prompts, err);
-    if (code == ERROR_NONE && prompts.count < work->least)
-        code = error_set(err, ERROR_BAD_VALUE,
-                         "%zu prompts; at least %llu are wanted, as fewer tell little of a mean: give more, or "
-                         "--min-samples %zu",
-                         prompts.count, (unsigned long long)work->least, prompts.count);
+    if (code == ERROR_NONE)
+        code = prompts_enough(prompts.count, work->least, err);
     if (code == ERROR_NONE) {
         work->given = memory_copy(prompts.source);
         memcpy(work->given_hash, prompts.hash, sizeof work->given_hash);

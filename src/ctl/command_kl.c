@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NEW_TOKENS_LEAST = 2, NEW_TOKENS_MOST = 1000000, SAMPLES_MOST = 100000, FILE_MODE = 0644 };
+enum { FILE_MODE = 0644 };
 
 struct request {
     bool as_json, all;
@@ -27,11 +27,6 @@ struct request {
     const char *of_run[SETTINGS_COUNT]; /* options of the runs of --vary */
     char **command;                     /* CMD; NULL: none */
 };
-
-static void show_progress(void *context, const char *what, uint64_t done, uint64_t total)
-{
-    progress_show(context, what, done, total);
-}
 
 /* ---- options ---- */
 
@@ -124,12 +119,12 @@ static bool take_options(const struct command *command, struct request *request,
     struct error err = ERROR_INIT;
     request->plan.new_tokens = KL_HELPER_NEW_TOKENS;
     request->plan.least_samples = KL_HELPER_SAMPLES;
-    if (request->plan.prompts_file != NULL && request->plan.synthetic != NULL)
-        error_set(&err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
+    prompts_choose(request->plan.prompts_file, request->plan.synthetic, &err);
     if (err.code == ERROR_NONE)
-        number_option("--new", request->new_tokens, NEW_TOKENS_LEAST, NEW_TOKENS_MOST, &request->plan.new_tokens, &err);
+        number_option("--new", request->new_tokens, KL_TAKE_NEW_LEAST, KL_TAKE_NEW_MOST, &request->plan.new_tokens,
+                      &err);
     if (err.code == ERROR_NONE)
-        number_option("--min-samples", request->least, 1, SAMPLES_MOST, &request->plan.least_samples, &err);
+        number_option("--min-samples", request->least, 1, KL_TAKE_SAMPLES_MOST, &request->plan.least_samples, &err);
     if (err.code == ERROR_NONE)
         take_comma(request, &err);
     if (err.code == ERROR_NONE)
@@ -182,7 +177,7 @@ static int measure(const struct command *command, struct request *request, struc
     struct error err = ERROR_INIT;
     struct progress progress = {0};
     struct kl_take take;
-    request->plan.progress = isatty(STDERR_FILENO) ? show_progress : NULL;
+    request->plan.progress = isatty(STDERR_FILENO) ? progress_show_to : NULL;
     request->plan.context = &progress;
     enum error_code code = kl_take(endpoint, &request->plan, &take, &err);
     progress_end(&progress);

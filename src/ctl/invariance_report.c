@@ -282,26 +282,19 @@ static void set_case(struct json *object, const struct invariance_case *one)
         set_change(json_set_object(object, "first"), &one->first);
 }
 
-static void set_number(struct json *object, const char *member, bool known, uint64_t value)
-{
-    json_set_null(object, member);
-    if (known)
-        json_set_u64(object, member, value);
-}
-
 /* What the dumps of an axis say; all null where it was not dumped. */
 static void set_dump(struct json *object, const struct invariance_dump *dump)
 {
     const struct invariance_module *module = &dump->module;
     bool is_named = module->module != NULL;
     json_set_string(object, "module", module->module);
-    set_number(object, "layer", is_named && module->has_layer, module->layer);
+    json_set_known_u64(object, "layer", is_named && module->has_layer, module->layer);
     json_set_string(object, "kind", module->verdict);
     json_set_string(object, "class_kind", module->kind);
     json_set_string(object, "confidence", module->confidence);
     json_set_string(object, "what", module->advice);
-    set_number(object, "rows", is_named, module->rows);
-    set_number(object, "reference_rows", is_named, module->reference_rows);
+    json_set_known_u64(object, "rows", is_named, module->rows);
+    json_set_known_u64(object, "reference_rows", is_named, module->reference_rows);
     json_set_null(object, "dump");
     if (dump->reference == NULL && dump->why_not == NULL)
         return;

@@ -2,13 +2,6 @@
 
 #include <stddef.h>
 
-static void set_texts(struct json *object, const char *key, char *const *texts)
-{
-    struct json *array = json_set_array(object, key);
-    for (; texts != NULL && *texts != NULL; texts++)
-        json_append_string(array, *texts);
-}
-
 /* ---- the answer and the steps ---- */
 
 static void set_answer(struct json *root, const struct investigation_end *end)
@@ -22,9 +15,9 @@ static void set_answer(struct json *root, const struct investigation_end *end)
     json_set_bool(object, "condition_2_too", end->condition_2_too);
     json_set_string(object, "module", end->module);
     json_set_string(object, "text", end->text);
-    set_texts(object, "evidence", end->evidence);
-    set_texts(object, "not_measured", end->not_measured);
-    set_texts(object, "next", end->next);
+    json_set_texts(object, "evidence", end->evidence);
+    json_set_texts(object, "not_measured", end->not_measured);
+    json_set_texts(object, "next", end->next);
 }
 
 static void set_steps(struct json *root, const struct investigation *in)
@@ -81,13 +74,6 @@ static void set_kl(struct json *root, const char *key, const struct investigatio
     }
 }
 
-static void set_size(struct json *object, const char *key, uint64_t size)
-{
-    json_set_null(object, key);
-    if (size > 0)
-        json_set_u64(object, key, size);
-}
-
 static void set_invariance(struct json *root, const struct investigation *in)
 {
     json_set_null(root, "invariance");
@@ -102,9 +88,9 @@ static void set_invariance(struct json *root, const struct investigation *in)
         struct json *one = json_append_object(axes);
         json_set_string(one, "axis", axis->word);
         json_set_string(one, "state", axis->state);
-        set_size(one, "first_size", axis->first_size);
+        json_set_known_u64(one, "first_size", axis->first_size > 0, axis->first_size);
         json_set_bool(one, "cached", axis->cached);
-        set_size(one, "unchanged", axis->unchanged);
+        json_set_known_u64(one, "unchanged", axis->unchanged > 0, axis->unchanged);
         json_set_string(one, "module", axis->module);
         json_set_string(one, "kind", axis->kind);
         json_set_string(one, "why_not", axis->why_not);
@@ -118,7 +104,7 @@ static void set_capture(struct json *root, const struct investigation *in)
         return;
     struct json *object = json_set_object(root, "capture");
     json_set_bool(object, "complete", in->capture.complete);
-    set_texts(object, "reasons", in->capture.reasons);
+    json_set_texts(object, "reasons", in->capture.reasons);
     json_set_bool(object, "shifted", in->capture.shifted);
     json_set_bool(object, "alone", in->capture.alone);
     json_set_bool(object, "restore", in->capture.restore);
@@ -154,9 +140,9 @@ static void set_diff(struct json *root, const struct investigation *in)
     json_set_u64(object, "tested", in->diff.tested);
     json_set_u64(object, "unequal", in->diff.unequal);
     json_set_bool(object, "prefills", in->diff.prefills);
-    set_texts(object, "certificate", in->diff.certificate);
-    set_texts(object, "against", in->diff.against);
-    set_texts(object, "blind", in->diff.blind);
+    json_set_texts(object, "certificate", in->diff.certificate);
+    json_set_texts(object, "against", in->diff.against);
+    json_set_texts(object, "blind", in->diff.blind);
 }
 
 struct json *investigate_report_json(const struct investigation *investigation, const struct investigation_end *end)
@@ -171,7 +157,7 @@ struct json *investigate_report_json(const struct investigation *investigation, 
     kl = json_set_object(root, "kl");
     set_kl(kl, "own", &investigation->own);
     set_kl(kl, "dump", &investigation->dump);
-    set_texts(root, "settings", investigation->settings);
+    json_set_texts(root, "settings", investigation->settings);
     set_invariance(root, investigation);
     set_capture(root, investigation);
     set_diff(root, investigation);

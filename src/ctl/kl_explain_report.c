@@ -90,14 +90,6 @@ void kl_explain_report_text(const struct kl_explanation *explanation, size_t wid
 
 /* ---- JSON ---- */
 
-static void set_number(struct json *object, const char *key, size_t number)
-{
-    if (number == SIZE_MAX)
-        json_set_null(object, key);
-    else
-        json_set_u64(object, key, number);
-}
-
 static void set_name(struct json *object, const char *key, const struct kl_explanation *explanation, size_t row)
 {
     json_set_string(object, key, row != SIZE_MAX ? kl_explain_name(explanation->rows[row].alteration) : NULL);
@@ -111,7 +103,7 @@ static void append_row(struct json *array, const struct kl_explain_row *row)
     json_set_string(object, "exact", kl_explain_limit(row->alteration));
     json_set_string(object, "why_not", row->why_not);
     json_set_u64(object, "variants", row->variants);
-    set_number(object, "other", row->other);
+    json_set_known_u64(object, "other", row->other != SIZE_MAX, row->other);
     json_set_u64(object, "tokens", row->compared);
     json_set_u64(object, "bit_equal", row->bit_equal);
     json_set_u64(object, "stray", row->stray);

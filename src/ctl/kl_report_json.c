@@ -54,13 +54,6 @@ size_t kl_report_end(const struct kl_report *report)
     return end;
 }
 
-static void set_texts(struct json *object, const char *key, char *const *texts)
-{
-    struct json *array = json_set_array(object, key);
-    for (; *texts != NULL; texts++)
-        json_append_string(array, *texts);
-}
-
 static void set_server(struct json *root, const struct kl_report *report)
 {
     const struct generate_server *server = &report->endpoint->server;
@@ -167,8 +160,8 @@ static void set_reading(struct json *root, const struct kl_reading *reading)
     json_set_bool(object, "condition_2_open", reading->condition_2_open);
     json_set_bool(object, "condition_2_in_restore", reading->condition_2_in_restore);
     json_set_string(object, "text", reading->text);
-    set_texts(object, "evidence", reading->evidence);
-    set_texts(object, "next", reading->next);
+    json_set_texts(object, "evidence", reading->evidence);
+    json_set_texts(object, "next", reading->next);
 }
 
 struct json *kl_report_json(const struct kl_report *report)

@@ -4,24 +4,12 @@
 #include "sglang/kl_helper.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PROMPTS_DEFAULT "32:1500-4500:1"
 enum { STAND_IN_COMMA = 16 }; /* an id that every model has */
-
-static enum error_code check_count(const struct kl_take_plan *plan, size_t count, struct error *err)
-{
-    if (count >= plan->least_samples)
-        return ERROR_NONE;
-    return error_set(err, ERROR_BAD_VALUE,
-                     "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "
-                     "--min-samples %zu",
-                     count, plan->least_samples, count);
-}
 
 enum error_code kl_take_check(const struct kl_take_plan *plan, struct error *err)
 {
@@ -31,9 +19,9 @@ enum error_code kl_take_check(const struct kl_take_plan *plan, struct error *err
     /* a pipe can be read once only */
     bool is_pipe = plan->prompts_file != NULL && stat(plan->prompts_file, &file) == 0 && !S_ISREG(file.st_mode);
     if (!is_pipe)
-        code = prompts_foresee(plan->prompts_file, plan->synthetic, PROMPTS_DEFAULT, &count, err);
+        code = prompts_foresee(plan->prompts_file, plan->synthetic, KL_TAKE_PROMPTS, &count, err);
     if (code == ERROR_NONE && !is_pipe)
-        code = check_count(plan, count, err);
+        code = prompts_enough(count, plan->least_samples, err);
     if (code == ERROR_NONE && plan->thresholds != NULL && access(plan->thresholds, R_OK) != 0)
         code = error_set(err, ERROR_BAD_VALUE, "--thresholds: '%s': %s", plan->thresholds, strerror(errno));
     return code;
@@ -43,9 +31,9 @@ static enum error_code get_prompts(const struct kl_take_plan *plan, struct endpo
                                    struct error *err)
 {
     enum error_code code =
-        prompts_get(plan->prompts_file, plan->synthetic, PROMPTS_DEFAULT, endpoint->server.vocabulary, prompts, err);
+        prompts_get(plan->prompts_file, plan->synthetic, KL_TAKE_PROMPTS, endpoint->server.vocabulary, prompts, err);
     if (code == ERROR_NONE)
-        code = check_count(plan, prompts->count, err);
+        code = prompts_enough(prompts->count, plan->least_samples, err);
     return code == ERROR_NONE ? endpoint_tokenize(endpoint, prompts, err) : code;
 }
 

@@ -9,7 +9,8 @@
 #include "ctl/kl_report.h"
 #include "ctl/prompts.h"
 
-enum { KL_TAKE_COMMA_MOST = 8 };
+#define KL_TAKE_PROMPTS "32:1500-4500:1" /* unless others are given */
+enum { KL_TAKE_COMMA_MOST = 8, KL_TAKE_NEW_LEAST = 2, KL_TAKE_NEW_MOST = 1000000, KL_TAKE_SAMPLES_MOST = 100000 };
 
 struct kl_take_plan {
     const char *prompts_file, *synthetic; /* one of them; both NULL: the default prompts */

@@ -35,6 +35,11 @@ void progress_wait(struct progress *progress, const char *what)
     fflush(stderr);
 }
 
+void progress_show_to(void *progress, const char *what, uint64_t done, uint64_t total)
+{
+    progress_show(progress, what, done, total);
+}
+
 void progress_end(struct progress *progress)
 {
     if (progress->drawn)

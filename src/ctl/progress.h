@@ -20,5 +20,8 @@ void progress_show(struct progress *progress, const char *what, uint64_t done, u
 /* "decoding: 12 s", for what cannot be counted: drawn when `what` or the second changes, after the same patience. */
 void progress_wait(struct progress *progress, const char *what);
 
+/* progress_show for those who call back; `progress` is a struct progress. */
+void progress_show_to(void *progress, const char *what, uint64_t done, uint64_t total);
+
 /* Takes the line away. */
 void progress_end(struct progress *progress);

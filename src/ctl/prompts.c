@@ -207,6 +207,23 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
     return ERROR_NONE;
 }
 
+enum error_code prompts_choose(const char *path, const char *recipe, struct error *err)
+{
+    if (path != NULL && recipe != NULL)
+        return error_set(err, ERROR_USAGE, "--prompts and --synthetic exclude each other");
+    return ERROR_NONE;
+}
+
+enum error_code prompts_enough(size_t count, uint64_t least, struct error *err)
+{
+    if (count >= least)
+        return ERROR_NONE;
+    return error_set(err, ERROR_BAD_VALUE,
+                     "%zu prompts; at least %" PRIu64 " are wanted, as fewer tell little of a mean: give more, or "
+                     "--min-samples %zu",
+                     count, least, count);
+}
+
 enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,
                             struct prompts *ret_prompts, struct error *err)
 {

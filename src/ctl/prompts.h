@@ -31,6 +31,12 @@ enum error_code prompts_make(const char *text, uint64_t vocabulary, struct promp
 /* Takes the hash anew, once a text has got its ids: a text counts by its ids then. */
 void prompts_hash(struct prompts *prompts);
 
+/* ERROR_USAGE where both are given. */
+enum error_code prompts_choose(const char *path, const char *recipe, struct error *err);
+
+/* ERROR_BAD_VALUE where there are fewer than --min-samples asks for. */
+enum error_code prompts_enough(size_t count, uint64_t least, struct error *err);
+
 /* Those of the file `path`, else those that `recipe` makes, else (both NULL) those of the recipe `usual`.
  * ERROR_BAD_VALUE also for a file that is not as expected. */
 enum error_code prompts_get(const char *path, const char *recipe, const char *usual, uint64_t vocabulary,

@@ -459,6 +459,14 @@ void json_set_u64(struct json *object, const char *key, uint64_t value)
     json_set_child(object, key, new_integer(false, value));
 }
 
+void json_set_known_u64(struct json *object, const char *key, bool known, uint64_t value)
+{
+    if (known)
+        json_set_u64(object, key, value);
+    else
+        json_set_null(object, key);
+}
+
 void json_set_i64(struct json *object, const char *key, int64_t value)
 {
     uint64_t magnitude = value < 0 ? UINT64_C(0) - (uint64_t)value : (uint64_t)value;
@@ -481,6 +489,13 @@ void json_set_bool(struct json *object, const char *key, bool value)
 void json_set_null(struct json *object, const char *key)
 {
     json_set_child(object, key, checked(cJSON_CreateNull()));
+}
+
+void json_set_texts(struct json *object, const char *key, char *const *texts)
+{
+    struct json *array = json_set_array(object, key);
+    for (; texts != NULL && *texts != NULL; texts++)
+        json_append_string(array, *texts);
 }
 
 void json_set_list(struct json *object, const char *key, const struct list *list)

@@ -94,10 +94,12 @@ void json_set_string(struct json *object, const char *key, const char *text); /*
 void json_set_bytes(struct json *object, const char *key, const char *bytes,
                     size_t length); /* NUL bytes count as wrong ones */
 void json_set_u64(struct json *object, const char *key, uint64_t value);
+void json_set_known_u64(struct json *object, const char *key, bool known, uint64_t value); /* not known: null */
 void json_set_i64(struct json *object, const char *key, int64_t value);
 void json_set_double(struct json *object, const char *key, double value); /* not finite: null */
 void json_set_bool(struct json *object, const char *key, bool value);
 void json_set_null(struct json *object, const char *key);
+void json_set_texts(struct json *object, const char *key, char *const *texts);     /* NULL-terminated, or NULL: none */
 void json_set_list(struct json *object, const char *key, const struct list *list); /* array of strings */
 void json_set_child(struct json *object, const char *key, struct json *child);     /* takes `child` over */
 struct json *json_set_object(struct json *object, const char *key);                /* a new empty one; borrowed */
