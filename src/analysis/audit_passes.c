@@ -66,19 +66,11 @@ static void forget(struct identities *known)
     free(known->slots);
 }
 
-static bool contains(const struct list *list, const char *text)
-{
-    for (size_t i = 0; i < list->count; i++)
-        if (strcmp(list->items[i], text) == 0)
-            return true;
-    return false;
-}
-
 /* The first appearance of a request id: is it ours? */
 static void meet(struct audit_work *work, struct identity *identity)
 {
     identity->own =
-        work->expected->own_request_ids.count == 0 || contains(&work->expected->own_request_ids, identity->text);
+        work->expected->own_request_ids.count == 0 || list_has(&work->expected->own_request_ids, identity->text);
     if (work->audit->request_ids.count < REQUESTS_LISTED)
         list_add(&work->audit->request_ids, identity->text);
     if (identity->own)

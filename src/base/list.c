@@ -44,6 +44,14 @@ void list_add_all(struct list *list, char *const *items)
         list_add(list, *items);
 }
 
+bool list_has(const struct list *list, const char *text)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->items[i], text) == 0)
+            return true;
+    return false;
+}
+
 void list_remove_first(struct list *list)
 {
     free(list->items[0]);

@@ -258,19 +258,11 @@ static enum error_code keep(struct kl_vary_all *all, struct kl_vary_start *start
 
 /* ---- whether a setting arrived ---- */
 
-static bool drifts(const struct kl_vary_all *all, const char *name)
-{
-    for (size_t i = 0; i < all->drifting.count; i++)
-        if (strcmp(all->drifting.items[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Whether the server has resolved something else than as given; what differs by itself does not count. */
 static bool has_arrived(const struct kl_vary_all *all, const struct kl_vary_start *start)
 {
     for (size_t i = 0; i < start->settings.count; i++)
-        if (!start->settings.items[i].by_chance && !drifts(all, start->settings.items[i].name))
+        if (!start->settings.items[i].by_chance && !list_has(&all->drifting, start->settings.items[i].name))
             return true;
     return false;
 }

@@ -191,9 +191,7 @@ static enum error_code damaged(const struct daemon *daemon, int folder_fd, const
     bool aside = file_below_set_aside(folder_fd, file);
     err->code = ERROR_FORMAT;
     error_prefix(err, "damaged record %s/owned/%s", daemon->runtime, file);
-    bool told = false;
-    for (size_t i = 0; i < daemon->known->damaged_told.count; i++)
-        told = told || strcmp(daemon->known->damaged_told.items[i], file) == 0;
+    bool told = list_has(&daemon->known->damaged_told, file);
     if (aside || !told)
         fprintf(stderr, "kldumpd: %s; %s\n", err->message,
                 aside ? "set aside as .damaged beside it" : "it cannot be renamed, and counts as missing");

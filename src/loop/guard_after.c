@@ -117,20 +117,12 @@ static void tell_port(struct guard *guard)
 
 /* ---- shared memory ---- */
 
-static bool was_there(const struct guard_after *after, const char *name)
-{
-    for (size_t i = 0; i < after->memory_before.count; i++)
-        if (strcmp(after->memory_before.items[i], name) == 0)
-            return true;
-    return false;
-}
-
 static void tell_shared_memory(struct guard *guard)
 {
     struct list names = {0}, left = {0};
     shared_memory_find(guard->server->is_shared_memory, &names);
     for (size_t i = 0; i < names.count; i++)
-        if (!was_there(&guard->after, names.items[i]))
+        if (!list_has(&guard->after.memory_before, names.items[i]))
             list_add(&left, names.items[i]);
     shared_memory_drop_used(&left);
     if (left.count > 0) {

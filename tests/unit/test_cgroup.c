@@ -178,7 +178,7 @@ static void test_removed(void **state)
     assert_true(cgroup_fini(&cgroup));
 }
 
-static bool list_has(const struct list *list, const char *part)
+static bool has_part(const struct list *list, const char *part)
 {
     for (size_t i = 0; i < list->count; i++)
         if (strstr(list->items[i], part))
@@ -205,7 +205,7 @@ static void test_clear_left(void **state)
     orphan = start_member(left[1].directory_fd);
     struct list told = {0}, empty = {0};
     cgroup_clear_left(&told);
-    assert_false(list_has(&told, paths[1])); /* all three are held */
+    assert_false(has_part(&told, paths[1])); /* all three are held */
     assert_int_equal(access(paths[0], F_OK), 0);
     for (int i = 0; i < 2; i++) {
         close(left[i].kill_fd);
@@ -216,8 +216,8 @@ static void test_clear_left(void **state)
     cgroup_find_empty(&empty);
     /* Another run that starts in this moment may have done it already. */
     bool there[2] = {access(paths[0], F_OK) == 0, access(paths[1], F_OK) == 0};
-    assert_true(list_has(&empty, paths[0]) || !there[0]);
-    assert_false(list_has(&empty, held.path));
+    assert_true(has_part(&empty, paths[0]) || !there[0]);
+    assert_false(has_part(&empty, held.path));
     cgroup_clear_left(&told);
     int status;
     assert_true(waitpid(orphan, &status, 0) == orphan && WTERMSIG(status) == SIGKILL);
@@ -225,7 +225,7 @@ static void test_clear_left(void **state)
     assert_int_equal(access(paths[0], F_OK), -1);
     assert_int_equal(access(paths[1], F_OK), -1);
     assert_int_equal(access(held.path, F_OK), 0);
-    assert_true(list_has(&told, paths[1]) || !there[1]);
+    assert_true(has_part(&told, paths[1]) || !there[1]);
     assert_true(cgroup_kill(&held));
     assert_true(waitpid(member, &status, 0) == member);
     assert_true(cgroup_control_wait_empty(held.events_fd, 2000));
