@@ -32,11 +32,14 @@ static bool cgroup_run_give(int fd, uid_t uid, gid_t gid)
     return fchown(fd, uid, gid) == 0;
 }
 
-/* As systemd marks what it delegates: a guard of root's cannot tell it by the owner. */
-static void cgroup_run_mark(int fd)
+/* Marked as systemd marks what it delegates (a guard of root's cannot tell it by the owner), and by one alone: between
+ * its making and its opening it may have been removed by cgroup_run_clear and made again by another daemon, and then
+ * both have opened the same. A kernel without the mark (before 5.7, not root) leaves that to chance. */
+static bool cgroup_run_claim(int fd)
 {
-    if (fsetxattr(fd, "user.delegate", "1", 1, 0) < 0)
-        (void)!fsetxattr(fd, "trusted.delegate", "1", 1, 0);
+    if (fsetxattr(fd, "user.delegate", "1", 1, XATTR_CREATE) == 0)
+        return true;
+    return errno != EEXIST && (fsetxattr(fd, "trusted.delegate", "1", 1, XATTR_CREATE) == 0 || errno != EEXIST);
 }
 
 /* cgroup_run_clear may have come between its making and its lock. */
@@ -58,21 +61,19 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
         bool made = mkdir(path, 0755) == 0;
         bool taken = !made && errno == EEXIST;
         int fd = made ? open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-        bool fits = made && strlen(path) - strlen(mount) < CGROUP_RUN_PATH;
-        bool held = fd >= 0 && flock(fd, LOCK_SH) == 0;
-        bool removed = made && !(held && cgroup_run_is_there(fd, path));
-        bool good = fits && held && !removed && cgroup_run_give(fd, uid, gid);
+        bool ours = fd >= 0 && flock(fd, LOCK_SH) == 0 && cgroup_run_is_there(fd, path) && cgroup_run_claim(fd);
+        bool good = ours && strlen(path) - strlen(mount) < CGROUP_RUN_PATH && cgroup_run_give(fd, uid, gid);
         if (good) {
-            cgroup_run_mark(fd);
             text_copy(ret_path, CGROUP_RUN_PATH, path + strlen(mount));
             *ret_fd = fd;
-        } else if (made) {
-            rmdir(path);
+        } else {
+            if (ours)
+                rmdir(path);
             if (fd >= 0)
                 close(fd);
         }
         free(path);
-        if (!taken && !removed)
+        if (good || ours || (!taken && !made))
             return good;
         others += taken;
     }

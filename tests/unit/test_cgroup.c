@@ -1,12 +1,14 @@
 /* Where our cgroup is, from the texts of /proc; and what a cgroup does once there is one. */
 #include "sys/cgroup.h"
 #include "sys/cgroup_control.h"
+#include "sys/cgroup_run.h"
 
 #include "base/list.h"
 #include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -236,12 +238,87 @@ static void test_clear_left(void **state)
     free(paths[1]);
 }
 
+/* ---- cgroups of runs that kldumpd spawns ---- */
+
+enum { MAKERS = 6, MAKES = 1000 };
+
+static struct {
+    pthread_mutex_t lock;
+    uint64_t held[MAKERS]; /* inode that the maker has; 0: none */
+    unsigned made, shared, makers;
+} common = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void hold(size_t own, uint64_t inode)
+{
+    pthread_mutex_lock(&common.lock);
+    for (size_t i = 0; i < MAKERS; i++)
+        common.shared += inode != 0 && common.held[i] == inode;
+    common.held[own] = inode;
+    common.made += inode != 0;
+    pthread_mutex_unlock(&common.lock);
+}
+
+static void *make_many(void *argument)
+{
+    char path[CGROUP_RUN_PATH];
+    struct stat status;
+    for (int i = 0, fd; i < MAKES; i++) {
+        if (!cgroup_run_make("test-several", geteuid(), getegid(), &fd, path))
+            continue;
+        hold((size_t)argument, fstat(fd, &status) == 0 ? status.st_ino : 1);
+        cgroup_run_clear(); /* as another daemon does at that moment */
+        hold((size_t)argument, 0);
+        cgroup_run_undo(fd, path);
+    }
+    pthread_mutex_lock(&common.lock);
+    common.makers--;
+    pthread_mutex_unlock(&common.lock);
+    return NULL;
+}
+
+static bool all_are_made(void)
+{
+    pthread_mutex_lock(&common.lock);
+    bool made = common.makers == 0;
+    pthread_mutex_unlock(&common.lock);
+    return made;
+}
+
+/* Several daemons beside each other have runs of one name, and tidy up: each run has a cgroup of its own. */
+static void test_of_several_daemons(void **state)
+{
+    (void)state;
+    char path[CGROUP_RUN_PATH];
+    int fd;
+    if (!cgroup_run_make("test-first", geteuid(), getegid(), &fd, path)) {
+        print_message("skipped: no cgroup of version 2 that may be written\n");
+        skip();
+    }
+    cgroup_run_undo(fd, path);
+    pthread_t threads[MAKERS];
+    common.makers = MAKERS;
+    for (size_t i = 0; i < MAKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, make_many, (void *)i), 0);
+    while (!all_are_made())
+        cgroup_run_clear();
+    for (size_t i = 0; i < MAKERS; i++)
+        pthread_join(threads[i], NULL);
+    cgroup_run_clear();
+    print_message("%u made, %u of them shared\n", common.made, common.shared);
+    assert_true(common.made > MAKERS * MAKES / 2);
+    assert_int_equal(common.shared, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_locate),  cmocka_unit_test(test_none),
-        cmocka_unit_test(test_kill),    cmocka_unit_test(test_frozen_and_nested),
-        cmocka_unit_test(test_removed), cmocka_unit_test(test_clear_left),
+        cmocka_unit_test(test_locate),
+        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_frozen_and_nested),
+        cmocka_unit_test(test_removed),
+        cmocka_unit_test(test_clear_left),
+        cmocka_unit_test(test_of_several_daemons),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
