@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 50 };
+enum { RETRY_MS = 50, RESTART_MS = 5000 };
 
 bool find_is_live(const struct json *run)
 {
@@ -52,6 +52,19 @@ enum error_code find_daemon(struct client **ret_client, char **ret_path, struct 
     return code;
 }
 
+/* kldumpd that ends while it is asked is most often being restarted. */
+static enum error_code ask_status(struct find *find, struct json **ret_run, struct error *err)
+{
+    enum error_code code = client_connect(find->daemon, &find->client, err);
+    if (code == ERROR_NO_RUN)
+        return error_set(err, ERROR_NO_DAEMON, "kldumpd is not running: nobody listens on %s", find->daemon);
+    if (code == ERROR_NONE)
+        code = find_status(find, ret_run, err);
+    if (code == ERROR_UNREACHABLE && find_again(find, RESTART_MS, err) == ERROR_NONE)
+        code = find_status(find, ret_run, err);
+    return code;
+}
+
 /* As find_at; *ret_live: whether it lives. */
 static enum error_code look_at(const char *daemon, const char *name, const uint64_t *uid, struct find *ret_find,
                                bool *ret_live, struct error *err)
@@ -60,11 +73,7 @@ static enum error_code look_at(const char *daemon, const char *name, const uint6
     find.uid = uid != NULL ? *uid : 0;
     struct json *run = NULL;
     text_copy(find.name, sizeof find.name, name);
-    enum error_code code = client_connect(daemon, &find.client, err);
-    if (code == ERROR_NO_RUN)
-        code = error_set(err, ERROR_NO_DAEMON, "kldumpd is not running: nobody listens on %s", daemon);
-    if (code == ERROR_NONE)
-        code = find_status(&find, &run, err);
+    enum error_code code = ask_status(&find, &run, err);
     *ret_live = code == ERROR_NONE && find_is_live(run);
     json_free(run);
     if (code == ERROR_NONE)

@@ -70,7 +70,7 @@ enum error_code find_open(const struct find_seen *seen, struct find *ret_find, s
 enum error_code find_daemon(struct client **ret_client, char **ret_path, struct error *err);
 
 /* Opens the run `name` that the kldumpd at the socket `daemon` has, of the user `uid` where that is not NULL;
- * ERROR_NO_RUN: it has none. */
+ * ERROR_NO_RUN: it has none. One that ends meanwhile is waited for as in find_again, for seconds. */
 enum error_code find_at(const char *daemon, const char *name, const uint64_t *uid, struct find *ret_find,
                         struct error *err);
 

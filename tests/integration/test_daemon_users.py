@@ -234,16 +234,17 @@ def test_who_waits_for_a_run_goes_on_when_kldumpd_ends(place):
     """The owner's command asks the guard then; somebody else's, who may not, the next kldumpd."""
     alice = place.person(47201)
     alice.start("w")
-    words = [place.programs / "kldumpctl", "wait", "w", "--for", "ended"]
-    waits = [alice.popen(*words), place.person(47202).popen(*words)]
-    followed = alice.popen(place.programs / "kldumpctl", "logs", "w", "-f")
     guard = place.run("w")["guard_pid"]
 
     def connections():
         lines = Path("/proc/net/unix").read_text().splitlines()
         return sum(line.endswith(f"{place.runtime}/control") for line in lines)
 
-    wait_for(lambda: connections() >= 4, what="all of them wait")  # one that listens, three that are connected
+    wait_for(lambda: connections() == 1, what="only kldumpd's own socket")
+    words = [place.programs / "kldumpctl", "wait", "w", "--for", "ended"]
+    waits = [alice.popen(*words), place.person(47202).popen(*words)]
+    followed = alice.popen(place.programs / "kldumpctl", "logs", "w", "-f")
+    wait_for(lambda: connections() == 4, what="all of them are connected, and wait or are about to")
     place.kill_daemon(signal.SIGTERM)
     wait_for(lambda: any(line.endswith(f"{place.runtime}/runs/w/control") for line in Path("/proc/net/unix").read_text().splitlines()
                          if " 03 " in line), what="one that asks the guard")
