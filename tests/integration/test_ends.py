@@ -183,10 +183,11 @@ def test_keeper_killed(place, server, state):
 
 @needs_root
 def test_floor_reached_by_dumping(place, server):
-    """The dump fills a small disk; the run is killed before the floor is crossed."""
-    disk, floor = place.small_disk("256M"), 64 << 20
+    """The dump fills a small disk; the run is killed before the floor is crossed. The real server writes 1.5 GB/s for
+    milliseconds, and the floor holds for writers up to worst_rate."""
+    disk, floor = place.small_disk("384M"), 64 << 20
     config = place.folder / "config"
-    config.write_text("[run]\nworst_rate = 512M\n")
+    config.write_text("[run]\nworst_rate = 4G\n")
     run = place.run(server, directory=disk / "dumps", options=["--config", config]).armed()
     with LowestSpace(disk) as space:
         run.dump("big")
