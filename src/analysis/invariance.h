@@ -31,6 +31,7 @@ struct invariance_case {
     size_t size; /* requests in the batch; of the extend axis: rows of the extend */
     bool cached; /* the extend axis: one row on a cached prefix */
     size_t compared, bit_equal, stray, beyond;
+    size_t last;                    /* changes at the last position that a request has */
     double max_abs;                 /* largest difference */
     struct invariance_change first; /* of the lowest request, its first position; where compared > bit_equal */
 };
@@ -87,8 +88,9 @@ struct invariance_reading {
 
 /* "holds" only where every axis is unchanged and match is bit-equal or stray, in a batch and alone: the axes hold one
  * kernel against itself, and match the kernels of prefill against those of decode. Not "broken" where one row on a
- * cached prefix alone changes: a prefix that is restored wrong (condition 2) looks the same. `foreign` says who else
- * has used the server meanwhile (NULL: nobody): then the reading is refused. */
+ * cached prefix alone changes: a prefix that is restored wrong (condition 2) looks the same; nor where the last token
+ * of each short extend alone does: logprobs that are shifted look the same. `foreign` says who else has used the server
+ * meanwhile (NULL: nobody): then the reading is refused. */
 void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const struct invariance_match *match,
                      const char *foreign, struct invariance_reading *ret_reading);
 

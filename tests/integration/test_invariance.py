@@ -111,6 +111,14 @@ def test_a_match_over_something_else_is_not_taken(place, standin):
     assert "begins with 'kldump.kl/'" in invariance(place, run.name, "--kl", path, status=USAGE).stderr
 
 
+def test_shifted_logprobs_are_no_operator(place, standin):
+    """Each logprob is that of the token behind: the end of a short extend differs, and condition 1 is not said to be broken."""
+    found = measure(serve(place, standin, "shifted-logprobs"), CHANGED)
+    assert states(found) == ["unchanged", "changed", "unchanged"]
+    assert found["reading"]["condition_1"] == "not shown" and "shifted" in found["reading"]["text"]
+    assert "kldumpctl kl" in found["reading"]["next"]
+
+
 @pytest.mark.parametrize("fault", ["batch-variant", "batch-variant=0:qkv_proj", "wrong-norm=1"])
 def test_a_decode_of_one_row_is_another(place, standin, fault):
     """The reference of the decode is alone: the first batch is of two, and that changes a result. Prefill rows have company always."""

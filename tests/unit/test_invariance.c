@@ -318,6 +318,40 @@ static void a_restored_row_alone_decides_nothing(void **state)
     }
 }
 
+/* Shifted logprobs: a short extend lacks the token behind its last. */
+static void the_last_token_alone_decides_nothing(void **state)
+{
+    (void)state;
+    const struct invariance_case clean = made(2, 9, 9), other = made(2, 9, 8), restored = made(1, 9, 8);
+    for (int kind = 0; kind < 7; kind++) {
+        struct invariance_case extend[] = {made(1, 9, 9), made(2, 2, 0), made(4, 6, 4)};
+        size_t count = kind == 5 ? 2 : 3;
+        if (kind == 4)
+            extend[0] = restored;
+        extend[0].cached = true;
+        extend[1].last = extend[2].last = 2;
+        if (kind == 1)
+            extend[2].last = 1; /* another row, too */
+        if (kind == 2)
+            extend[2] = made(4, 6, 6);
+        struct invariance_axis axes[INVARIANCE_AXES] = {
+            [INVARIANCE_PREFILL] = axis_of(1, kind == 3 ? &other : &clean),
+            [INVARIANCE_EXTEND] = axis_of(count, extend),
+            [INVARIANCE_DECODE] = axis_of(1, &clean),
+        };
+        struct invariance_reading reading = {0};
+        axes[INVARIANCE_EXTEND].operator_proven = kind == 6;
+        invariance_read(axes, &(struct invariance_match){0}, NULL, &reading);
+        bool open = kind == 0 || kind == 4;
+        assert_int_equal(reading.condition, open ? INVARIANCE_NOT_SHOWN : INVARIANCE_BROKEN);
+        assert_int_equal(strstr(reading.text, "shifted") != NULL, open);
+        assert_int_equal(strstr(reading.text, "one row on a cached prefix") != NULL, kind == 4);
+        invariance_reading_fini(&reading);
+        for (size_t id = 0; id < INVARIANCE_AXES; id++)
+            invariance_axis_fini(&axes[id]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +366,7 @@ int main(void)
         cmocka_unit_test(states_of_an_axis),
         cmocka_unit_test(what_it_means),
         cmocka_unit_test(a_restored_row_alone_decides_nothing),
+        cmocka_unit_test(the_last_token_alone_decides_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
