@@ -4,6 +4,7 @@
 #include "ctl/capture.h"
 #include "ctl/now.h"
 #include "ctl/output.h"
+#include "sys/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -136,7 +137,7 @@ enum error_code capture_run(char *const *argv, char *const *environment, uint64_
     if (problem != 0)
         return error_set_errno(err, problem == ENOENT ? ERROR_COMMAND_NOT_FOUND : ERROR_CANNOT_EXECUTE, problem, "%s",
                                argv[0]);
-    capture.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    capture.status = process_exit_status(status);
     *ret_capture = capture;
     return ERROR_NONE;
 }

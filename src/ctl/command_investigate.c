@@ -14,12 +14,13 @@
 #include "sglang/sglang.h"
 #include "sys/dump_folder.h"
 #include "sys/file.h"
+#include "sys/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MODE = 0600, SIGNALED = 128 };
+enum { FILE_MODE = 0600 };
 
 struct request {
     bool as_json;
@@ -116,7 +117,7 @@ static int status_of(const struct investigate *work, const struct investigation_
             return STATUS_NOT_ARMED;
         if (step->status <= STATUS_NO)
             return STATUS_INCOMPLETE;
-        return step->status < SIGNALED ? step->status : STATUS_INTERNAL;
+        return step->status < PROCESS_SIGNALED ? step->status : STATUS_INTERNAL;
     }
     return (int)end->status;
 }

@@ -112,7 +112,7 @@ static void look(struct held_run *run, bool wait)
     run->has_ended = true;
     run->status = NOT_EXECUTED;
     if (found > 0)
-        run->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        run->status = process_exit_status(status);
 }
 
 bool held_run_is_alive(struct held_run *run, int *ret_status)
@@ -121,6 +121,14 @@ bool held_run_is_alive(struct held_run *run, int *ret_status)
     if (run->has_ended && ret_status != NULL)
         *ret_status = run->status;
     return run->pid != 0 && !run->has_ended;
+}
+
+int held_run_status(struct held_run *run, enum error_code code)
+{
+    int status = (int)error_status(code);
+    if (run->pid != 0 && !held_run_is_alive(run, &status) && status == STATUS_DONE)
+        return STATUS_NOT_ARMED;
+    return status < PROCESS_SIGNALED ? status : STATUS_LOST; /* somebody has killed its guard */
 }
 
 void held_run_stop(struct held_run *run)

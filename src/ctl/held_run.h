@@ -43,6 +43,11 @@ enum error_code held_run_wait(struct held_run *run, bool (*wanted)(void *user), 
 /* Whether it lives; *ret_status (may be NULL): the exit status of one that has ended. */
 bool held_run_is_alive(struct held_run *run, int *ret_status);
 
+/* The exit status for `code`, with which a run that was to be measured failed: that of the run where it has ended,
+ * STATUS_NOT_ARMED for one that ended with 0 before it served, STATUS_LOST for one that died of a signal; else that of
+ * the error. */
+int held_run_status(struct held_run *run, enum error_code code);
+
 /* Whether it ends within `limit_ms`: then *err says why, as held_run_wait does. */
 bool held_run_ends_within(struct held_run *run, int limit_ms, struct error *err);
 

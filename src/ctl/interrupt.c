@@ -1,5 +1,7 @@
 #include "ctl/interrupt.h"
 
+#include "sys/process.h"
+
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -7,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WATCHED = 3, DEATH = 128 };
+enum { WATCHED = 3 };
 static const int watched[WATCHED] = {SIGINT, SIGTERM, SIGHUP};
 
 static struct sigaction before[WATCHED];
@@ -20,7 +22,7 @@ static void note(int number)
         came = number;
     else if (words != NULL) {
         (void)!write(STDERR_FILENO, words, strlen(words));
-        _exit(DEATH + number);
+        _exit(PROCESS_SIGNALED + number);
     }
 }
 
@@ -53,5 +55,5 @@ _Noreturn void interrupt_end(int number)
     fflush(NULL);
     sigaction(number, &action, NULL);
     raise(number);
-    _exit(DEATH + number);
+    _exit(PROCESS_SIGNALED + number);
 }

@@ -18,6 +18,7 @@
 #include "ctl/spawn.h"
 #include "sglang/sglang.h"
 #include "sys/file.h"
+#include "sys/process.h"
 #include "sys/sibling.h"
 
 #include <signal.h>
@@ -32,7 +33,6 @@ enum {
     CAPTURE_MOST = 4,
     GONE_MS = 5000,
     DYING_MS = 7000,
-    SIGNALED = 128,
     STATUS_BITS = 32
 };
 
@@ -297,7 +297,7 @@ static enum error_code run_command(struct investigate *work, const struct list *
                                     .has_output = true,
                                     .dies_with_us = true};
         code = spawn_run(&spawn, &status, &was_interrupted, err);
-        if (code == ERROR_NONE && status < SIGNALED && lseek(file.fd, 0, SEEK_END) > 0)
+        if (code == ERROR_NONE && status < PROCESS_SIGNALED && lseek(file.fd, 0, SEEK_END) > 0)
             code = file_replace_commit(&file, FILE_SYNC, err);
         else
             file_replace_abandon(&file);
@@ -374,8 +374,8 @@ static char *why_failed(const struct investigate *work, enum investigation_step_
     free(path);
     if (id == INVESTIGATION_DOCTOR)
         why = doctor_says(work);
-    else if (status > SIGNALED)
-        why = memory_format("it died of signal %d", status - SIGNALED);
+    else if (status > PROCESS_SIGNALED)
+        why = memory_format("it died of signal %d", status - PROCESS_SIGNALED);
     if (why == NULL || why[0] == '\0') {
         free(why);
         why = text.length > 0 ? buffer_steal(&text)
@@ -383,15 +383,6 @@ static char *why_failed(const struct investigate *work, enum investigation_step_
     }
     buffer_fini(&text);
     return why;
-}
-
-/* The errors of starting a server have its exit status behind them. */
-static int status_of(struct investigate *work, const struct error *err)
-{
-    int status = (int)error_status(err->code);
-    if (work->run.pid != 0 && !held_run_is_alive(&work->run, &status) && status == STATUS_DONE)
-        status = STATUS_NOT_ARMED;
-    return status < SIGNALED ? status : STATUS_LOST; /* somebody has stopped the run, or killed its guard */
 }
 
 /* What does not fit: an invariance is taken without dumps, a capture with fewer prompts, those whose divergence begins
@@ -462,7 +453,7 @@ static void do_step(struct investigate *work, enum investigation_step_id id)
     if (work->interrupted)
         return;
     if (code != ERROR_NONE) {
-        fail(work, id, status_of(work, &err), err.message);
+        fail(work, id, held_run_status(&work->run, err.code), err.message);
         return;
     }
     if (!is_answer(kind, status) || !has_results(work, id)) {

@@ -324,17 +324,6 @@ static enum error_code measure(struct stage *stage, struct kl_vary_all *all, str
     return code;
 }
 
-/* The exit status of a start that failed: of a server that did not get up, that of its run. */
-static int status_of(struct held_run *run, const struct kl_vary_start *start, enum error_code code)
-{
-    int status = 0;
-    if (start->started || run->pid == 0)
-        return (int)error_status(code);
-    if (held_run_is_alive(run, &status) || status == STATUS_DONE)
-        return STATUS_NOT_ARMED;
-    return status;
-}
-
 static enum error_code take_start(struct kl_vary_all *all, size_t index, struct error *err)
 {
     struct kl_vary_start *start = &all->starts[index];
@@ -358,7 +347,7 @@ static enum error_code take_start(struct kl_vary_all *all, size_t index, struct 
             error_prefix(err, "the server has ended meanwhile (%s)", text);
     }
     if (code != ERROR_NONE)
-        start->status = status_of(&run, start, code);
+        start->status = held_run_status(&run, code);
     stop(&stage, &run);
     free(name);
     free(directory);

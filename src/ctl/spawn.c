@@ -4,6 +4,7 @@
 #include "ctl/spawn.h"
 #include "base/memory.h"
 #include "ctl/output.h"
+#include "sys/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -143,7 +144,7 @@ enum error_code spawn_run(const struct spawn *spawn, int *ret_status, bool *ret_
     if (exec_errno != 0)
         return error_set_errno(err, exec_errno == ENOENT ? ERROR_COMMAND_NOT_FOUND : ERROR_CANNOT_EXECUTE, exec_errno,
                                "%s", program);
-    *ret_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    *ret_status = process_exit_status(status);
     *ret_interrupted = interrupted;
     return ERROR_NONE;
 }

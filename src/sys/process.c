@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* Reads a file of /proc as far as `size` goes; -1 when it cannot be. */
@@ -244,6 +245,11 @@ void process_read_wchan(pid_t pid, char ret_wchan[PROCESS_WCHAN])
 int process_open(pid_t pid)
 {
     return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+int process_exit_status(int wait_status)
+{
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : PROCESS_SIGNALED + WTERMSIG(wait_status);
 }
 
 int process_signal_open(int pidfd, int signal)

@@ -65,6 +65,11 @@ void process_hurry(void);
 /* pidfd_open(2): the descriptor is close-on-exec; -1 with errno. */
 int process_open(pid_t pid);
 
+/* Of what waitpid(2) told about an end, the exit status as a shell tells it: PROCESS_SIGNALED + N of a death by signal
+ * N. */
+enum { PROCESS_SIGNALED = 128 };
+int process_exit_status(int wait_status);
+
 /* Sends to the process that a pidfd holds; signal 0 only asks whether it is there. 0, or an errno value. */
 int process_signal_open(int pidfd, int signal);
 
