@@ -3,6 +3,7 @@ killed, and nothing left; what must be refused.
 
 The programs are copied, and `kldumpctl` beside them is a script: it notes each command that investigate starts, and can hold one,
 let it crash or end with 1 before it has begun. So a test knows which steps were done, and stops in the middle of any."""
+import contextlib
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ case $1 in kl|check) call=$1-$((number + 1));; *) call=$1;; esac
 echo $call >> $here/calls
 if [ -e $here/crash-$call ]; then rm $here/crash-$call; kill -9 $$; fi
 if [ -e $here/refuse-$call ]; then rm $here/refuse-$call; echo "kldumpctl $1: refused in $call" >&2; exit 1; fi
-if [ -e $here/hold-$call ]; then touch $here/held-$call; while [ -e $here/hold-$call ]; do sleep 0.02; done; fi
+if [ -e $here/hold-$call ]; then exec 3<>$here/hold-$call; touch $here/held-$call; read _ <&3; exec 3<&-; fi
 exec $here/investigator "$@"
 """
 
@@ -72,11 +73,17 @@ class Look:
         (self.programs / "calls").unlink(missing_ok=True)
 
     def hold(self, call):
-        (self.programs / f"hold-{call}").touch()
+        """A pipe, so that what is held has no child that could live on for a moment."""
+        os.mkfifo(self.programs / f"hold-{call}")
 
     def wait_held(self, call):
         wait_for((self.programs / f"held-{call}").exists, 60, f"the step {call}")
-        (self.programs / f"hold-{call}").unlink()
+        pipe = self.programs / f"hold-{call}"
+        with contextlib.suppress(OSError):  # what was killed reads no more
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(descriptor, b"\n")
+            os.close(descriptor)
+        pipe.unlink()
         (self.programs / f"held-{call}").unlink()
 
     def report(self):
