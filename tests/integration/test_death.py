@@ -67,7 +67,7 @@ def test_killed_inside_a_prefill(place, standin):
 def test_killed_inside_a_decode(place, standin):
     """The steps before it can be used, and the last one where it happens to be whole; not when its last file is cut."""
     run = place.run(standin, faults="slow-dump=2").armed()
-    seal = die_after(place, run, "dec", 5 * PASS_FILES + 40)
+    seal = die_after(place, run, "dec", 9 * PASS_FILES + 40)
     check, files = seal["check"], dump_files(run.directory / "dec")
     [rank] = seal["expected"]["ranks"]
     first, last = rank["step_from"], files[-1].step
@@ -94,7 +94,7 @@ def test_killed_inside_a_decode(place, standin):
 
 def test_ranks_that_died_at_different_steps(place, standin):
     run = place.run(standin, faults="slow-dump=2", flags=["--tp-size", "2"]).armed()
-    seal = die_after(place, run, "dec", 8 * PASS_FILES)
+    seal = die_after(place, run, "dec", 24 * PASS_FILES)
     files = dump_files(run.directory / "dec")
     first, last = files[0].step, max(file.step for file in files)
     read = min(rank["step_to"] for rank in seal["expected"]["ranks"])
@@ -102,7 +102,7 @@ def test_ranks_that_died_at_different_steps(place, standin):
         if file.step > read or (file.rank, file.step) == (1, read):
             file.path.unlink()
     assert last > first
-    if any(file.step == read and file.path.exists() for file in files):
+    if read > first and any(file.step == read and file.path.exists() for file in files):  # read once a second: perhaps at the first step
         check = check_again(place, run, "dec", seal)
         assert steps(check) == [(first, read - 1)]
         assert f"rank 1 ends with step {read - 1}, rank 0 with step {read}" in check["reasons"][-1]
