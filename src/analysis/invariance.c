@@ -282,10 +282,11 @@ void invariance_read(const struct invariance_axis axes[INVARIANCE_AXES], const s
     }
     char *changed = list_axes(states, INVARIANCE_CHANGED), *shaky = list_axes(states, INVARIANCE_NOT_REPEATABLE),
          *missing = list_axes(states, INVARIANCE_NOT_MEASURED);
-    if (only_extend_changes(axes) && only_restored(&axes[INVARIANCE_EXTEND]))
+    const struct invariance_axis *extend = only_extend_changes(axes) ? &axes[INVARIANCE_EXTEND] : NULL;
+    if (extend != NULL && only_restored(extend))
         read_restored(match, ret_reading);
-    else if (only_extend_changes(axes) && only_last_tokens(&axes[INVARIANCE_EXTEND]))
-        read_last_tokens(&axes[INVARIANCE_EXTEND], ret_reading);
+    else if (extend != NULL && only_last_tokens(extend))
+        read_last_tokens(extend, ret_reading);
     else if (is_any(states, INVARIANCE_CHANGED))
         say(ret_reading, INVARIANCE_BROKEN,
             memory_format(

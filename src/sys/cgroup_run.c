@@ -73,7 +73,7 @@ bool cgroup_run_make(const char *name, uid_t uid, gid_t gid, int *ret_fd, char r
                 close(fd);
         }
         free(path);
-        if (good || ours || (!taken && !made))
+        if (ours || (!taken && !made))
             return good;
         others += taken;
     }

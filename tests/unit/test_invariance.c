@@ -262,6 +262,13 @@ static const struct situation situations[] = {
      "a part of extend"},
 };
 
+static void forget(struct invariance_axis axes[INVARIANCE_AXES], struct invariance_reading *reading)
+{
+    invariance_reading_fini(reading);
+    for (size_t id = 0; id < INVARIANCE_AXES; id++)
+        invariance_axis_fini(&axes[id]);
+}
+
 static void what_it_means(void **state)
 {
     (void)state;
@@ -283,9 +290,7 @@ static void what_it_means(void **state)
         invariance_reading_fini(&reading);
         invariance_read(axes, &s->match, "3 tokens", &reading);
         assert_true(reading.condition == INVARIANCE_REFUSED && strstr(reading.text, "3 tokens") != NULL);
-        for (size_t id = 0; id < INVARIANCE_AXES; id++)
-            invariance_axis_fini(&axes[id]);
-        invariance_reading_fini(&reading);
+        forget(axes, &reading);
     }
 }
 
@@ -312,9 +317,7 @@ static void a_restored_row_alone_decides_nothing(void **state)
         assert_int_equal(reading.condition, open ? INVARIANCE_NOT_SHOWN : INVARIANCE_BROKEN);
         assert_int_equal(strstr(reading.text, "what comes back from the prefix cache") != NULL, open);
         assert_int_equal(strstr(reading.text, "points at condition 2") != NULL, kind == 4);
-        invariance_reading_fini(&reading);
-        for (size_t id = 0; id < INVARIANCE_AXES; id++)
-            invariance_axis_fini(&axes[id]);
+        forget(axes, &reading);
     }
 }
 
@@ -346,9 +349,7 @@ static void the_last_token_alone_decides_nothing(void **state)
         assert_int_equal(reading.condition, open ? INVARIANCE_NOT_SHOWN : INVARIANCE_BROKEN);
         assert_int_equal(strstr(reading.text, "shifted") != NULL, open);
         assert_int_equal(strstr(reading.text, "one row on a cached prefix") != NULL, kind == 4);
-        invariance_reading_fini(&reading);
-        for (size_t id = 0; id < INVARIANCE_AXES; id++)
-            invariance_axis_fini(&axes[id]);
+        forget(axes, &reading);
     }
 }
 
