@@ -1,9 +1,11 @@
 """What kldumpd keeps about runs: found again, counted once, and with its folder full, read-only, stale or damaged."""
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -383,15 +385,30 @@ def test_a_run_of_the_wrapper_that_ends_while_the_folder_is_full(place, disk):
     assert told_of(place, "w") == dict.fromkeys(("status", "list", "wait", "events", "kldumpd"), "stopped")
 
 
+@contextlib.contextmanager
+def covered_read_only(folder):
+    """FOLDER lies under a view of itself that takes no writes. The view turns read-only elsewhere, before anybody writes through it:
+    a mount in which a file is open for writing at that moment is busy."""
+    with tempfile.TemporaryDirectory() as view:
+        subprocess.run(["mount", "--bind", folder, view], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", view], check=True)
+            subprocess.run(["mount", "--bind", view, folder], check=True)
+        finally:
+            subprocess.run(["umount", "-l", view], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)  # whoever ends in it may not be gone yet
+
+
 @needs_root
 def test_a_read_only_folder(place, disk):
     place.begin()
     for name in "ab":
         place.start(name, record=record(name, "armed"))
         wait_for((disk / f"runs/{name}/control").exists, what="its socket, before nothing can be made any more")
-    subprocess.run(["mount", "--bind", disk, disk], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", disk], check=True)
-    try:
+    with covered_read_only(disk):
         assert place.listed()["a"]["state"] == "armed"
         place.kill("a")
         wait_for(lambda: place.ended() == {"guard-lost": 1}, 5, "counted in mind")
@@ -402,8 +419,6 @@ def test_a_read_only_folder(place, disk):
         first = place.begin()
         assert str(disk) in first and "Read-only file system" in first and place.daemon.wait(10) == 125
         assert process_is_alive(place.pid("b"))
-    finally:
-        subprocess.run(["umount", "-l", disk], check=True)  # whoever ends in it may not be gone yet
     assert "1 run live" in place.begin()
     assert place.listed()["b"]["state"] == "armed"
 
@@ -416,9 +431,7 @@ def test_a_run_in_a_folder_that_turns_read_only():
         with place.control() as control:
             control.call("start", **place.plan("a"))
             control.call("wait", run="a", **{"for": "armed", "timeout_ms": 30000})
-        subprocess.run(["mount", "--bind", place.runtime, place.runtime], check=True)
-        try:
-            subprocess.run(["mount", "-o", "remount,bind,ro", place.runtime], check=True)
+        with covered_read_only(place.runtime):
             place.ctl("dump", "a", "e")
             with place.control() as control:
                 [listed] = control.call("list")["runs"]
@@ -430,8 +443,6 @@ def test_a_run_in_a_folder_that_turns_read_only():
             assert place.ctl("stop", "a").stdout.startswith("a: stopped")
             run = json.loads(place.ctl("status", "a", "--json").stdout)["runs"][0]
             assert (run["state"], run["outcome"]) == ("ended", "stopped"), run
-        finally:
-            subprocess.run(["umount", "-l", place.runtime], check=True)
 
 
 def owned(place, name, pid, **more):
