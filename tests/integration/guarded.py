@@ -68,17 +68,24 @@ def port_is_free(port):
         return True
 
 
-def state_of(pid):
-    """The state letter of a process; "" when it is gone."""
+def stat_of(pid):
+    """What follows the name in /proc/PID/stat; [] when it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return ""
-    return stat[stat.rindex(")") + 2]
+        return []
+    return stat[stat.rindex(")") + 2:].split()
+
+
+def state_of(pid):
+    """The state letter of a process; "" when it is gone."""
+    return (stat_of(pid) or [""])[0]
 
 
 def is_alive(pid):
-    return state_of(pid) not in ("", "Z", "X")
+    """Of a killed one the first thread is often a zombie while others still hold its files and locks."""
+    fields = stat_of(pid)
+    return fields != [] and (fields[0] not in "ZX" or int(fields[17]) > 1)
 
 
 def title_of(pid):

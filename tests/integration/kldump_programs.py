@@ -33,11 +33,13 @@ def wait_for(condition, limit=PATIENCE_S, what="condition"):
 
 
 def process_is_alive(pid):
+    """Of a killed one the first thread is often a zombie while others still hold its files and locks."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return stat[stat.rindex(")") + 2] not in "ZX"
+    fields = stat[stat.rindex(")") + 2:].split()
+    return fields[0] not in "ZX" or int(fields[17]) > 1
 
 
 class ControlError(Exception):
