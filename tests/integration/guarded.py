@@ -271,6 +271,10 @@ class Place:
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8", "KLDUMP_RUNTIME_DIR": str(self.runtime)}
         return {**base, **more}
 
+    def hold_path(self, experiment=None):
+        """The file that holds the passes of stand-ins whose KLDUMP_STANDIN_HOLD is that of no experiment."""
+        return self.folder / (f"hold-{experiment}" if experiment else "hold")
+
     def port(self):
         self.ports.append(free_port())
         return self.ports[-1]
@@ -488,6 +492,16 @@ class Run:
 
     def armed(self):
         return self.wait_state("armed")
+
+    @contextlib.contextmanager
+    def held(self, experiment=None):
+        """The stand-in comes no further in a pass (dumped as EXPERIMENT: than one more file of it) before this ends."""
+        path = self.place.hold_path(experiment)
+        path.touch()
+        try:
+            yield self.place.hold_path().with_name("hold.held")
+        finally:
+            path.unlink()
 
     def send(self, *arguments, background=False, status=0):
         """One request to its server, outside of any dump command."""

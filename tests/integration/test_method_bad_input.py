@@ -95,21 +95,25 @@ def test_a_context_that_the_server_alone_knows(place, standin):
 
 # ---- what changes in the middle
 
+def held_run(place, standin, **environment):
+    return place.run(standin, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path()), **environment}).armed()
+
+
 @contextlib.contextmanager
 def begun(run, command, target, *more):
-    """The command in the background, once its second request for logprobs has come."""
-    before = run.log.count("Prefill batch")
-    client = run.place.start([guarded.CTL, *map(str, arguments_of(command, target, *more))], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True)
-    wait_for(lambda: run.log.count("Prefill batch") > before, 30, "a pass of ours")
-    yield client
+    """The command in the background, in its first pass, which does not end before the block does."""
+    with run.held() as held:
+        client = run.place.start([guarded.CTL, *map(str, arguments_of(command, target, *more))], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 text=True)
+        wait_for(held.exists, 30, "a pass of ours")
+        yield client
     client.out, client.err = client.communicate(timeout=90)
     client.stdout, client.stderr = client.out, client.err
 
 
 @cells
 def test_other_weights(place, standin, command, kind):
-    run = place.run(standin, environment=SLOW).armed()
+    run = held_run(place, standin)
     with begun(run, command, target_of(run, kind)) as client:
         guarded.post(f"http://127.0.0.1:{run.status()['port']}/update_weight_version", {"new_version": "step-7"})
     refused(run, command, client, LOST, r"other weights were loaded meanwhile \(.*version step-7; before .*\); measure again")
@@ -117,7 +121,7 @@ def test_other_weights(place, standin, command, kind):
 
 @cells
 def test_a_server_that_dies(place, standin, command, kind):
-    run = place.run(standin, environment=SLOW).armed()
+    run = held_run(place, standin)
     with begun(run, command, target_of(run, kind)) as client:
         os.kill(run.status()["pid"], signal.SIGKILL)
     refused(run, command, client, LOST, r"POST /generate|run t is ended")
@@ -189,7 +193,7 @@ def test_a_capture_knows_whose_it_was(place, standin):
 @measures
 def test_a_release_that_does_not_count_is_looked_at(place, standin, command, kind):
     """Once a second: requests that stay are seen, and it is said that shorter ones may be missed."""
-    run = place.run(standin, environment={**SLOW, "KLDUMP_STANDIN_VERSION": "0.5.16"}).armed()
+    run = held_run(place, standin, **SLOW, KLDUMP_STANDIN_VERSION="0.5.16")
     url = f"http://127.0.0.1:{run.status()['port']}/generate"
     stranger = threading.Thread(target=guarded.post, args=(url, {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 100}}))
     with begun(run, command, target_of(run, kind), "--json") as client:

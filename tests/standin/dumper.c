@@ -325,6 +325,8 @@ static void save(const struct visit *visit, const struct forward_tensor *tensor,
     text_fini(&file);
     if (faults_on(FAULTS_SLOW_DUMP))
         knobs_sleep_ms((long)faults_number(FAULTS_SLOW_DUMP));
+    if (state.rank == 0 && !state.capturing)
+        knobs_hold(strrchr(folder, '/') + 1);
 }
 
 static bool on_tensor(void *context, const struct forward_tensor *tensor)
@@ -419,6 +421,8 @@ bool dumper_forward(const struct forward_pass *pass, const char **ret_message)
         log_dumper(state.rank, "step=%ld", state.step);
         reset_by_fault();
     }
+    if (state.rank == 0)
+        knobs_hold(NULL);
     *ret_message = state.message;
     return !visit.raised && !raises;
 }

@@ -2,9 +2,14 @@
 #include "knobs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 2 };
 
 static struct knobs knobs;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -25,6 +30,7 @@ static void read_all(void)
     knobs.coredump_ms = from_environment("KLDUMP_STANDIN_COREDUMP_MS", 600);
     knobs.seed = from_environment("KLDUMP_STANDIN_SEED", 1);
     knobs.state_probe = from_environment("KLDUMP_STANDIN_STATE_PROBE", 0);
+    knobs.hold = getenv("KLDUMP_STANDIN_HOLD");
 }
 
 const struct knobs *knobs_get(void)
@@ -40,6 +46,22 @@ void knobs_sleep_ms(long duration_ms)
     struct timespec rest = {.tv_sec = duration_ms / 1000, .tv_nsec = duration_ms % 1000 * 1000000};
     while (nanosleep(&rest, &rest) != 0 && errno == EINTR)
         ;
+}
+
+void knobs_hold(const char *experiment)
+{
+    const char *path = knobs_get()->hold;
+    char of_dump[1200], held[1200];
+    if (path == NULL || path[0] == '\0')
+        return;
+    snprintf(of_dump, sizeof of_dump, "%s-%s", path, experiment != NULL ? experiment : "");
+    snprintf(held, sizeof held, "%s.held", path);
+    while (access(path, F_OK) == 0 || (experiment != NULL && access(of_dump, F_OK) == 0)) {
+        int made = open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (made >= 0)
+            close(made);
+        knobs_sleep_ms(LOOK_MS);
+    }
 }
 
 double knobs_seconds(void)

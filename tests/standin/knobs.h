@@ -1,5 +1,5 @@
 /* knobs.h: times that tests choose, from KLDUMP_STANDIN_*_MS, which shorten what takes minutes in the real server; the
- * seed of the weights, and a probe. */
+ * seed of the weights, a probe, and a file that holds a pass. */
 #ifndef KLDUMP_STANDIN_KNOBS_H
 #define KLDUMP_STANDIN_KNOBS_H
 
@@ -12,6 +12,8 @@ struct knobs {
     long coredump_ms; /* KLDUMP_STANDIN_COREDUMP_MS, 600: wait for GPU dumps while a scheduler lives; 60 s in truth */
     long seed;        /* KLDUMP_STANDIN_SEED, 1: of the weights */
     long state_probe; /* KLDUMP_STANDIN_STATE_PROBE, 0: 1 prints what state_probe.h says */
+    const char *hold; /* KLDUMP_STANDIN_HOLD, NULL: while this file is there no pass goes on; "PATH-EXPERIMENT": none
+                         that is dumped as that */
 };
 
 /* Read once from the environment. */
@@ -19,6 +21,9 @@ const struct knobs *knobs_get(void);
 
 /* Sleeps to the end even when signals arrive. */
 void knobs_sleep_ms(long duration_ms);
+
+/* Returns when nothing holds a pass of the experiment; NULL: of one that is not dumped. Makes the file "PATH.held". */
+void knobs_hold(const char *experiment);
 
 /* CLOCK_MONOTONIC. */
 double knobs_seconds(void);
