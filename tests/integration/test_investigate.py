@@ -255,18 +255,18 @@ def test_stopped_twice(place, standin):
 
 def test_ctrl_c_in_a_capture(place, standin):
     """On a terminal it reaches the step as well: the dump is sealed, and the next capture gets another name."""
-    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_STEP_MS": "25"})
+    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())})
     place.ctl_path = look.programs / "investigator"
     run = guarded.Run(place, standin, name="look", arguments=look.arguments()[1:], environment=look.environment, terminal=True)
-    wait_for(lambda: any((look.folder / "dumps").glob("capture-dec/*.pt")), 60, "the first file")
-    run.type("\x03")
+    with run.held("capture-dec"):
+        wait_for(lambda: any((look.folder / "dumps").glob("capture-dec/*.pt")), 60, "the first file")
+        run.type("\x03")
     assert run.exit(60) == INTERRUPTED, run.output
     run.close()
     assert "capture-dec: " in run.output or "interrupted" in run.output
     assert not place.survivors()
     seal = json.loads((look.folder / "dumps/capture-dec.kldump.json").read_text())
     assert seal["complete"] in (True, False)
-    look.environment["KLDUMP_STANDIN_STEP_MS"] = "0"
     look.run(status=DIVERGES)
     assert json.loads((look.folder / "capture.json").read_text())["dir"] == str(look.folder / "dumps-2")
     assert look.end()[0] == "operator"
@@ -295,7 +295,8 @@ def test_killed(place, standin, call):
 
 def test_a_guard_that_is_killed_while_it_dumps(place, standin):
     """What it leaves is no dump: the next server of the same call gets a folder of its own."""
-    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_STEP_MS": "25"})
+    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())})
+    place.hold_path("invariance-decode-ref").touch()
     process = look.begin()
     wait_for(lambda: any((look.folder / "dumps").glob("invariance-decode-ref/*.pt")), 60, "a dump of invariance")
     guard = next(pid for pid in place.survivors() if "kldump-run" in guarded.title_of(pid))
@@ -309,7 +310,7 @@ def test_a_guard_that_is_killed_while_it_dumps(place, standin):
 
 def test_continued_while_the_earlier_run_still_ends(place, standin):
     """Killed by 9, and called again at once, without its name: the port is waited for."""
-    look = Look(place, standin, environment={"KLDUMP_STANDIN_TERM_MS": "3000"})
+    look = Look(place, standin, environment={"KLDUMP_STANDIN_TERM_MS": "60000"})
     look.options = look.options[2:]
     look.hold("kl-1")
     process = look.begin()
@@ -317,9 +318,15 @@ def test_continued_while_the_earlier_run_still_ends(place, standin):
     process.kill()
     process.wait()
     look.wait_held("kl-1")
-    done = look.run(status=CLEAN)
     name = json.loads((look.folder / "investigation.json").read_text())["name"]
-    assert f"waiting for the end of run {name}, which an earlier call has left" in done.stderr
+    server = json.loads((place.runtime / "runs" / name / "record.json").read_text())["run"]["pid"]
+    del look.environment["KLDUMP_STANDIN_TERM_MS"]
+    process = look.begin()
+    said = iter(process.stderr.readline, "")
+    assert any(f"waiting for the end of run {name}, which an earlier call has left" in line for line in said)
+    os.kill(server, signal.SIGKILL)  # until now it has taken its time
+    process.communicate(timeout=60)
+    assert process.returncode == CLEAN and json.loads((look.folder / "investigation.json").read_text())["name"] == name
 
 
 def test_results_that_are_gone_or_damaged(place, standin):
@@ -469,13 +476,19 @@ def test_a_server_that_does_not_start(place, standin):
     assert "has ended (exit status 81)" in done.stderr and str(look.folder / "own.log") in done.stderr
 
 
+def is_loading(place, guard):
+    """By its record, which tells later how far it was."""
+    runs = [json.loads(path.read_text())["run"] for path in place.runtime.glob("runs/*/record.json")]
+    return (guard, "loading") in [(run["guard_pid"], run["state"]) for run in runs]
+
+
 def test_a_run_that_somebody_stops(place, standin):
     """As in 'kldumpctl stop', or a guard that was killed: no error of kldump's own."""
     for number, said in ((signal.SIGKILL, "the guard was killed while the run was loading"), (signal.SIGTERM, "stopped: interrupted")):
         look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"}, folder=f"look-{number}")
         process = look.begin()
         guard = wait_for(lambda: next((pid for pid in place.survivors() if "kldump-run" in guarded.title_of(pid)), None), 30, "the guard")
-        wait_for(lambda: "loading" in (look.folder / "own.log").read_text(), 30, "the server")
+        wait_for(lambda: is_loading(place, guard), 30, "the server")
         os.kill(guard, number)
         _out, err = process.communicate(timeout=60)
         assert process.returncode == RUN_ENDED and said in err, err
