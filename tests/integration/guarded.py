@@ -88,6 +88,12 @@ def is_alive(pid):
     return fields != [] and (fields[0] not in "ZX" or int(fields[17]) > 1)
 
 
+def is_exiting(pid):
+    """It runs no instruction of its own any more: the kernel frees what it had (PF_EXITING), or it is gone."""
+    fields = stat_of(pid)
+    return fields == [] or bool(int(fields[6]) & 4)
+
+
 def title_of(pid):
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -333,6 +339,14 @@ class Place:
         others = {process.pid for process in self.others}
         return [pid for pid in processes_of(self.folder) if pid not in others]
 
+    def nothing_lives(self):
+        """Asserts it. A process whose memory is being freed has lost its environment (and with it the guard's sight) before
+        its working directory, by which this still finds it: such a one has ended, and is only waited for."""
+        seen = self.survivors()
+        left = [(pid, state_of(pid), title_of(pid)) for pid in seen if is_alive(pid) and not is_exiting(pid)]
+        assert not left, left
+        wait_for(lambda: not any(is_alive(pid) for pid in seen), 30, "the end of what exits")
+
     def leftovers(self):
         """One line for each thing that a finished test has left behind."""
         found = [f"process {pid} {state_of(pid)} {title_of(pid)[:80]}" for pid in self.survivors()]
@@ -538,13 +552,7 @@ class Run:
         status = self.exit(limit)
         self.remember_cgroup()
         assert status == wanted, f"status {status}, wanted {wanted}\n{self.output[-4000:]}"
-        # A process that is on its way out inside the kernel has lost its environment (and with it the guard's sight) before
-        # its working directory, by which the test still finds it: what is seen now must be dead a moment later.
-        seen = self.place.survivors()
-        if seen:
-            time.sleep(0.1)
-        left = [pid for pid in seen if is_alive(pid)]
-        assert not left, [(pid, state_of(pid), title_of(pid)) for pid in left]
+        self.place.nothing_lives()
         return self.output
 
     def dies_within(self, limit=GONE_S):

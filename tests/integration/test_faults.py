@@ -302,7 +302,7 @@ def test_every_release(place, standin, version):
     place.ctl("stop", "t")
     run.exit()
     assert run.record["run"]["outcome"] == "stopped"
-    assert not place.survivors()
+    place.nothing_lives()
 
 
 @pytest.mark.parametrize("version, reported", [("0.5.12.post1", "0.5.23"), ("0.5.23", "0.5.10"), ("0.5.10.post1", ""),

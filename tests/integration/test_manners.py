@@ -382,7 +382,7 @@ def test_interrupted_at_birth(place, standin):
         time.sleep(0.01 * 2 ** number / 4)
         run.process.send_signal(signal.SIGINT)
         assert run.exit(20) in (130, -signal.SIGINT), run.output
-        assert not place.survivors()
+        place.nothing_lives()
 
 
 def test_the_folder_of_the_run_is_removed(place, standin):
