@@ -508,10 +508,11 @@ class Run:
         return self.wait_state("armed")
 
     @contextlib.contextmanager
-    def held(self, experiment=None):
-        """The stand-in comes no further in a pass (dumped as EXPERIMENT: than one more file of it) before this ends."""
+    def held(self, experiment=None, files=0):
+        """The stand-in comes no further in a pass before this ends; dumped as EXPERIMENT: than to so many files of it, at least one."""
         path = self.place.hold_path(experiment)
-        path.touch()
+        path.with_suffix(".new").write_text(str(files))
+        path.with_suffix(".new").rename(path)
         try:
             yield self.place.hold_path().with_name("hold.held")
         finally:

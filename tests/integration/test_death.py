@@ -29,15 +29,30 @@ def scheduler(place):
     return next(pid for pid in place.survivors() if title_of(pid).startswith("sglang::scheduler"))
 
 
-def die_after(place, run, experiment, files, victim=lambda place, run: run.status()["pid"]):
-    """A dump is on, a request runs; the server is killed once this many files are there. Returns the seal."""
+def reads(run):
+    """How often the server has told its counters. The guard asks once a second, and not before it has read what came."""
+    return run.log.count("POST /dumper/get_state")
+
+
+def begin_request(run, experiment):
     run.dump(experiment)
-    run.send("--prompt", LENGTH, "--new", 200, "--rid", "dies", background=True)
-    victim = victim(place, run)
-    wait_for(lambda: count(run.directory / experiment) >= files, 60, f"{files} dump files")
-    os.kill(victim, signal.SIGKILL)
+    run.send("--prompt", LENGTH, "--new", 400, "--rid", "dies", background=True)
+
+
+def die(run, experiment):
+    """The server is killed. Returns the seal."""
+    os.kill(run.status()["pid"], signal.SIGKILL)
     run.exits_with(137)
     return seal_of(run, experiment)
+
+
+def die_after(run, experiment, files):
+    """A dump is on, a request runs; the server is killed once this many files are there and the guard knows of a step. Returns the seal."""
+    begin_request(run, experiment)
+    wait_for(lambda: count(run.directory / experiment) >= files, 60, f"{files} dump files")
+    before = reads(run)
+    wait_for(lambda: reads(run) >= before + 3, 60, "counters that were asked for in a decode and read")
+    return die(run, experiment)
 
 
 def check_again(place, run, experiment, seal, status=4):
@@ -50,8 +65,11 @@ def check_again(place, run, experiment, seal, status=4):
 
 def test_killed_inside_a_prefill(place, standin):
     """Nothing was counted, and a cut prefill has no earlier one to be like: no step can be used."""
-    run = place.run(standin, faults="slow-dump=8").armed()
-    seal = die_after(place, run, "pre", 30)
+    run = place.run(standin, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())}).armed()
+    with run.held("pre", 30):
+        begin_request(run, "pre")
+        wait_for(lambda: count(run.directory / "pre") >= 30, 60, "30 dump files")
+        seal = die(run, "pre")
     [rank] = seal["expected"]["ranks"]
     files = dump_files(run.directory / "pre")
     assert (seal["sealed_by"], seal["complete"], seal["expected"]["exact"]) == ("death", False, False)
@@ -67,7 +85,7 @@ def test_killed_inside_a_prefill(place, standin):
 def test_killed_inside_a_decode(place, standin):
     """The steps before it can be used, and the last one where it happens to be whole; not when its last file is cut."""
     run = place.run(standin, faults="slow-dump=2").armed()
-    seal = die_after(place, run, "dec", 9 * PASS_FILES + 40)
+    seal = die_after(run, "dec", 5 * PASS_FILES + 40)
     check, files = seal["check"], dump_files(run.directory / "dec")
     [rank] = seal["expected"]["ranks"]
     first, last = rank["step_from"], files[-1].step
@@ -94,7 +112,7 @@ def test_killed_inside_a_decode(place, standin):
 
 def test_ranks_that_died_at_different_steps(place, standin):
     run = place.run(standin, faults="slow-dump=2", flags=["--tp-size", "2"]).armed()
-    seal = die_after(place, run, "dec", 24 * PASS_FILES)
+    seal = die_after(run, "dec", 8 * PASS_FILES)
     files = dump_files(run.directory / "dec")
     first, last = files[0].step, max(file.step for file in files)
     read = min(rank["step_to"] for rank in seal["expected"]["ranks"])

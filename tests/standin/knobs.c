@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,15 +50,41 @@ void knobs_sleep_ms(long duration_ms)
         ;
 }
 
+/* Behind so many files as it says; an empty one says none. */
+static bool holds(const char *path, long files)
+{
+    long from = 0;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    if (fscanf(file, "%ld", &from) != 1)
+        from = 0;
+    fclose(file);
+    return files >= from;
+}
+
+/* So many files this experiment has had. */
+static long count_files(const char *experiment)
+{
+    static char last[256];
+    static long files;
+    if (strcmp(last, experiment) != 0) {
+        snprintf(last, sizeof last, "%s", experiment);
+        files = 0;
+    }
+    return ++files;
+}
+
 void knobs_hold(const char *experiment)
 {
     const char *path = knobs_get()->hold;
     char of_dump[1200], held[1200];
     if (path == NULL || path[0] == '\0')
         return;
+    long files = experiment != NULL ? count_files(experiment) : 0;
     snprintf(of_dump, sizeof of_dump, "%s-%s", path, experiment != NULL ? experiment : "");
     snprintf(held, sizeof held, "%s.held", path);
-    while (access(path, F_OK) == 0 || (experiment != NULL && access(of_dump, F_OK) == 0)) {
+    while (holds(path, 0) || (experiment != NULL && holds(of_dump, files))) {
         int made = open(held, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (made >= 0)
             close(made);

@@ -13,7 +13,7 @@ struct knobs {
     long seed;        /* KLDUMP_STANDIN_SEED, 1: of the weights */
     long state_probe; /* KLDUMP_STANDIN_STATE_PROBE, 0: 1 prints what state_probe.h says */
     const char *hold; /* KLDUMP_STANDIN_HOLD, NULL: while this file is there no pass goes on; "PATH-EXPERIMENT": none
-                         that is dumped as that */
+                         that is dumped as that, behind as many files as the file says */
 };
 
 /* Read once from the environment. */
