@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Stands for kldump-run beside a copy of kldumpd: says and does what the plan's last argument, JSON, tells.
 
-say: the line on standard output; exit: status to end with after it; late: seconds until the socket is there; hello: false
+say: the line on standard output; exit: status to end with after it; late: seconds until the socket is there, or the file
+in the plan's folder that it waits for; hello: false
 keeps silent on connections; state, record: what the record says; answers: result or error by method, null closes the
 connection, "silence" never answers, "end" ends the run (and its process `going` seconds after its lock is free), "long" is more than a frame. What it sees goes to NAME.seen in the folder of the plan.
 """
@@ -50,7 +51,10 @@ def main():
     if "exit" in orders:
         sys.exit(orders["exit"])
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
-    time.sleep(orders.get("late", 0))
+    late = orders.get("late", 0)
+    while isinstance(late, str) and not (Path(plan["directory"]) / late).exists():
+        time.sleep(0.01)
+    time.sleep(0 if isinstance(late, str) else late)
 
     def end():
         time.sleep(0.3)

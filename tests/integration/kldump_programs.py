@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -50,13 +51,20 @@ class ControlError(Exception):
         self.message = error["message"]
 
 
+def connected(path, patience=PATIENCE_S):
+    """A connection. Where many are waiting to be accepted it waits, too: a socket that has Python's timeout fails at once then."""
+    found = socket.socket(socket.AF_UNIX)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", patience, 0))
+    found.connect(str(path))
+    found.settimeout(patience)
+    return found
+
+
 class Control:
     """One connection to a control socket."""
 
     def __init__(self, path, patience=PATIENCE_S):
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(patience)
-        self.socket.connect(str(path))
+        self.socket = connected(path, patience)
         self.stream = self.socket.makefile("rwb")
         self.number = 0
         self.hello = self.call("hello", version=1)

@@ -47,7 +47,8 @@ class FakePlace(Place):
 
     def seen(self, name, kind=None):
         path = self.folder / f"{name}.seen"
-        events = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        events = [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be on its way
         return [event for event in events if kind in (None, event["event"])]
 
     def pid(self, name):
@@ -297,10 +298,13 @@ def test_requests_of_one_client_do_not_wait_for_each_other(place, control):
 
 
 def test_a_guard_on_its_way_is_waited_for(place, control):
-    place.start("a", late=1)
-    began = time.monotonic()
-    assert control.call("status", run="a")["run"]["name"] == "a"
-    assert time.monotonic() - began > 0.5
+    place.start("a", late="go")
+    asked, other = control.send("status", run="a"), control.send("list")
+    assert control.receive()["id"] == other  # so it has been asked for, and there is nobody yet
+    assert not (place.runtime / "runs/a/control").exists()
+    (place.folder / "go").touch()
+    answer = control.receive()
+    assert answer["id"] == asked and answer["result"]["run"]["name"] == "a"
 
 
 def test_a_guard_that_goes_after_stop_has_stopped(place, control):
@@ -490,7 +494,8 @@ def test_a_second_signal_ends_the_start_and_says_how_to_see_the_run(place):
     started = subprocess.Popen([BUILD / "kldumpctl", "start", "--name", "a", "--", "{}"], env=place.environment, cwd=place.folder,
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     status = Path(f"/proc/{started.pid}/status")
-    wait_for(lambda: int(next(line for line in status.read_text().splitlines() if line.startswith("SigCgt")).split()[1], 16) & 2, what="a handler")
+    wait_for(lambda: int(next(line for line in status.read_text().splitlines() if line.startswith("SigCgt")).split()[1], 16) & 0x4003 == 0x4003,
+             what="its handlers of HUP, INT and TERM")
     started.send_signal(signal.SIGINT)
     wait_for(lambda: "ShdPnd:\t0000000000000000" in status.read_text(), what="the first one taken")
     started.send_signal(signal.SIGTERM)

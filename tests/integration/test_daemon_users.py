@@ -173,7 +173,8 @@ def test_a_name_is_its_owners_while_the_run_lives_and_after(place):
 def test_a_refused_start_leaves_nothing_and_an_older_run_as_it_was(place):
     person = place.person(47101)
     assert refusal(person, "new", environment=person.environment(DUMPER_ENABLE="1"))[0] == 80
-    assert not (place.runtime / "runs/new").exists() and not (place.runtime / "owned/new.json").exists()
+    assert not (place.runtime / "runs/new").exists()
+    wait_for(lambda: not (place.runtime / "owned/new.json").exists(), what="its guard's end, until which kldumpd remembers it")
     person.start("a")
     person.ctl("stop", "a")
     record = (place.runtime / "runs/a/record.json").read_bytes()
