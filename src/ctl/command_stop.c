@@ -35,6 +35,8 @@ static enum error_code ask(struct find *one, bool now, struct error *err)
     json_set_bool(parameters, "now", now);
     enum error_code code = find_call(one, "stop", parameters, CLIENT_PATIENCE_MS, &answer, err);
     json_free(answer);
+    if (code == ERROR_NO_RUN)
+        return ERROR_NONE;
     return code == ERROR_UNREACHABLE ? find_again(one, CLIENT_PATIENCE_MS, err) : code;
 }
 

@@ -70,6 +70,8 @@ static enum error_code follow_with(struct follow *follow, struct output *out, st
             }
             json_free(run);
             code = take_events(follow, out, err);
+            if (code == ERROR_NO_RUN) /* ended since; of a wrapper's run kldumpd has its end then, and no events */
+                code = ERROR_NONE;
         }
         if (code == ERROR_UNREACHABLE)
             code = find_again(follow->find, END_PATIENCE_MS, err);

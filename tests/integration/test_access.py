@@ -242,31 +242,73 @@ def test_whose_a_run_is_says_the_kernel_and_no_guard(place):
             assert (run["owner"], run["uid"], run["state"]) == (str(person.uid), person.uid, "ended")
 
 
+GOING = """
+import json, os, socket, sys
+register, folder, last = sys.argv[1:]
+control = socket.socket(socket.AF_UNIX)
+control.bind(folder + "/control-" + last)
+control.listen()
+link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+link.connect(register)
+run, asked = {"name": "going", "state": "armed", "outcome": None, "exit_status": None}, []
+socket.send_fds(link, [json.dumps({"version": 1, "name": "going", "run": run}).encode()],
+                [os.open(folder, os.O_PATH | os.O_DIRECTORY), os.open(folder + "/control-" + last, os.O_PATH)])
+print(link.recv(65536).decode(), flush=True)
+while True:
+    client = control.accept()[0]
+    for line in client.makefile():
+        request = json.loads(line)
+        asked.append(request["method"])
+        if asked.count(last) == (2 if last == "status" else 1):
+            run.update(state="ended", outcome="stopped", exit_status=0)
+            link.send(json.dumps({"run": run}).encode())
+            os._exit(0)
+        if request["method"] == "stop":
+            run["state"] = "stopping"
+        answer = {"jsonrpc": "2.0", "id": request["id"], "result": {"version": 1, "run": run, "state": run["state"]}}
+        client.sendall(json.dumps(answer).encode() + bytes([10]))
+"""
+
+
+@pytest.mark.parametrize("last", ["status", "stop", "events"])
+def test_a_wrapper_run_that_goes_while_a_stop_asks_it_is_stopped(place, last):
+    """Before it is asked to, before it answers, afterwards. kldumpd has its last words, and no events: they are with its owner."""
+    person = place.other
+    process = person.popen("/usr/bin/python3", "-B", "-c", GOING, place.runtime / "register", person.folder, last)
+    try:
+        assert json.loads(process.stdout.readline()) == {"ok": True}
+        assert place.admin.ctl("stop", "going").stdout.startswith("going: stopped")
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_a_program_of_another_user_in_the_place_of_a_guard_is_not_asked(place):
     """The owner of a run's folder may put there what he likes: a link to another's socket, or one of somebody else's."""
     place.owner.start("b")
     with place.control_of(place.owner) as control:
         guard = control.call("status", run="b")["run"]["guard_pid"]
         path = place.runtime / "runs/b/control"
-        path.unlink()  # its guard makes it again, unless something is there
-        path.symlink_to(place.runtime / "control")
+        ready = path.with_name("ready")  # moved into its place: a guard makes its socket again as soon as nothing is there
+        ready.symlink_to(place.runtime / "control")
+        ready.rename(path)
         for method in "status", "stop":
             with pytest.raises(ControlError) as caught:
                 control.call(method, run="b")
             assert "control is not a socket" in caught.value.message, caught.value.message
-        path.unlink()
         with socket.socket(socket.AF_UNIX) as impostor:
-            impostor.bind(str(path))
+            impostor.bind(str(ready))
             impostor.listen()
+            ready.rename(path)
             with pytest.raises(ControlError) as caught:
                 control.call("status", run="b")
             assert caught.value.name == "forbidden"
             assert f"a program of uid 0 (pid {os.getpid()}) listens on its socket" in caught.value.message
-            path.unlink()
             with being(place.owner):  # his own uid, and not the guard's process
                 with socket.socket(socket.AF_UNIX) as other:
-                    other.bind(str(path))
+                    other.bind(str(ready))
                     other.listen()
+                    ready.rename(path)
                     with pytest.raises(ControlError) as caught:
                         control.call("status", run="b")
                     assert caught.value.name == "forbidden" and f"(pid {os.getpid()})" in caught.value.message
