@@ -7,7 +7,8 @@ import threading
 import time
 
 import pytest
-from guarded import GONE_S, LowestSpace, is_alive, state_of, wait_for
+from guarded import GONE_S, LowestSpace, is_alive, state_of, title_of, wait_for
+from kldump_programs import Control
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, for a small filesystem of its own")
 
@@ -62,6 +63,7 @@ def test_one_interrupt_seals_and_stops(place, server):
 def test_two_interrupts_kill(place, server):
     run = place.run(server, terminal=True).armed()
     run.start_dump("dec")
+    os.kill(run.status()["pid"], signal.SIGSTOP)  # so that the seal waits for the second one
     begin = time.monotonic()
     run.type("\x03")
     wait_for(lambda: "once more kills at once" in run.output, 10)
@@ -108,8 +110,11 @@ def dumping(place, server, **options):
 def sealing(place, server, **options):
     run = place.run(server, faults="slow-dump=5", **options).armed()
     run.start_dump("dec")
-    threading.Thread(target=place.ctl, args=("pause", "t"), kwargs={"status": None}, daemon=True).start()
-    return run.wait_state("sealing", 20)
+    with Control(run.folder / "control") as control:
+        control.send("wait", **{"for": "sealing", "timeout_ms": 20000})  # begun first: a seal may be there before a command has begun
+        threading.Thread(target=place.ctl, args=("pause", "t"), kwargs={"status": None}, daemon=True).start()
+        assert control.receive()["result"]["run"]["state"] == "sealing"
+    return run
 
 
 STATES = [loading, verifying, armed, dumping, sealing]
@@ -245,11 +250,12 @@ def test_a_process_that_the_kernel_holds(place, standin):
     run = place.run(standin, command=[script, "--port", str(port)]).armed()
     subprocess.run(["fsfreeze", "-f", disk], check=True)
     try:
-        held = wait_for(lambda: [pid for pid in place.survivors() if state_of(pid) == "D"], 20, "the writer to be held")
+        [writer] = [pid for pid in place.survivors() if title_of(pid) == f"/bin/sh {script} --port {port}"]
+        wait_for(lambda: state_of(writer) == "D", 20, "the writer to be held")  # others may be in D for a moment
         place.ctl("stop", "t", "--now", status=None)
         assert run.exit(60) == 86, run.output[-3000:]
     finally:
         subprocess.run(["fsfreeze", "-u", disk], check=True)
     run.dies_within(10)
     ended = run.record["run"]
-    assert ended["outcome"] == "unkillable" and f"pid {held[0]} " in ended["message"] and "state D" in ended["message"]
+    assert ended["outcome"] == "unkillable" and f"pid {writer} " in ended["message"] and "state D" in ended["message"]
