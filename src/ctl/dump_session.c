@@ -83,6 +83,12 @@ static enum error_code wait_for_end(struct find *find, struct json **run, struct
     return status_patiently(find, run, err);
 }
 
+/* The run dies, and its end is told a moment after the seal. */
+static bool is_of_death(const struct json *seal)
+{
+    return strcmp(show_member(seal, "sealed_by"), "death") == 0;
+}
+
 /* The dump is not ours to pause any more: it has ended by itself, or with the run. */
 static enum error_code find_over(struct find *find, const char *experiment, struct dump_session_end *ret_end,
                                  struct error *err)
@@ -90,12 +96,12 @@ static enum error_code find_over(struct find *find, const char *experiment, stru
     struct json *run = NULL;
     struct dump_session_end end = {0};
     enum error_code code = status_patiently(find, &run, err);
-    if (code == ERROR_NONE && dump_session_seal(run, experiment) == NULL &&
-        strcmp(show_member(run, "state"), "ended") != 0)
+    const struct json *seal = dump_session_seal(run, experiment);
+    if (code == ERROR_NONE && (seal == NULL || is_of_death(seal)) && strcmp(show_member(run, "state"), "ended") != 0)
         code = wait_for_end(find, &run, err);
     if (code != ERROR_NONE)
         return code;
-    const struct json *seal = dump_session_seal(run, experiment);
+    seal = dump_session_seal(run, experiment);
     if (seal != NULL)
         end.seal = json_copy(seal);
     if (seal == NULL || strcmp(show_member(run, "state"), "ended") == 0)
@@ -115,7 +121,10 @@ enum error_code dump_session_end(struct find *find, const char *experiment, stru
     if (over)
         return find_over(find, experiment, ret_end, err);
     enum error_code code = find_call(find, "pause", NULL, -1, &seal, err);
-    if (code == ERROR_UNREACHABLE || code == ERROR_STATE)
+    bool died = code == ERROR_NONE && is_of_death(seal);
+    if (died)
+        json_free(seal);
+    if (code == ERROR_UNREACHABLE || code == ERROR_STATE || died)
         return find_over(find, experiment, ret_end, err);
     if (code == ERROR_NONE)
         *ret_end = (struct dump_session_end){.seal = seal};
