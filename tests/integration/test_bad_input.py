@@ -199,7 +199,7 @@ ANSWERS = [
     ("cut", "/dumper/get_state", 81, [ARMED_TOO_LATE, "last answer: POST /dumper/get_state", "bytes remaining"]),
     ("close", "/dumper/get_state", 81, [ARMED_TOO_LATE, "last answer: POST /dumper/get_state", "Empty reply"]),
     ("slow", "/dumper/get_state", 81, [ARMED_TOO_LATE, "it has not answered what the dumper's settings and counters are"]),
-    ("endless", "/dumper/get_state", 81, [ARMED_TOO_LATE, "it has not answered what the dumper's settings"]),
+    ("endless", "/dumper/get_state", 81, [ARMED_TOO_LATE, "last answer: POST /dumper/get_state", "larger than 2097152 bytes"]),
     ("text", "/server_info", 82, ["GET /server_info: HTTP 200", "a value is expected"]),
     ("huge", "/server_info", 82, ["GET /server_info", "larger than 2097152 bytes"]),
     ("redirect", "/server_info", 82, ["GET /server_info: HTTP 307, a redirect"]),
@@ -208,7 +208,7 @@ ANSWERS = [
     ("status", "/generate", 82, ["POST /generate: HTTP 500"]),
     ("redirect", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health: HTTP 307"]),
     ("huge", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health", "larger than"]),
-    ("endless", "/health", 81, [ARMED_TOO_LATE, "it has not answered whether it is up"]),
+    ("endless", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health", "larger than"]),
 ]
 
 

@@ -75,7 +75,8 @@ static void endless(const struct http_request *request, struct http_response *re
 {
     (void)request;
     response->manner = HTTP_ENDLESS;
-    text_string(&response->body, "[1,2,3],");
+    for (int i = 0; i < 8192; i++) /* chunks of 64 KiB: any limit is soon reached */
+        text_string(&response->body, "[1,2,3],");
 }
 
 static void cut(const struct http_request *request, struct http_response *response)
