@@ -11,16 +11,16 @@ import pytest
 import guarded
 
 CLEAN, DIRTY, USAGE, INCOMPLETE, SETTINGS, NOT_ARMED, FORBIDDEN, INTERRUPTED = 0, 1, 2, 4, 80, 81, 88, 130
-SMALL = ["--min-samples", "8", "--new", "12"]
+SMALL = ["--min-samples", "8"]
 PATHS = ["match", "match_alone", "prefill_cache_hit", "decode_cache_hit", "restore"]
 SOURCE = Path(__file__).resolve().parents[2]
 
 
-def arguments(place, server, *settings, faults="", flags=(), more=(), knobs=(), prompts="8:20:1"):
+def arguments(place, server, *settings, faults="", flags=(), more=(), knobs=(), prompts="8:20:1", new="12"):
     """The faults stand in CMD, so that env in front of the server is tried as well."""
     variables = {**server.environment(), "KLDUMP_STANDIN_FAULTS": faults, **dict(knobs)}
     varied = [word for setting in settings for word in ("--vary", setting)]
-    return ["kl", *varied, "--synthetic", prompts, *SMALL, "--floor", "64M", "--name", "v", "--dir", place.folder / "v", *more, "--", "env",
+    return ["kl", *varied, "--synthetic", prompts, *SMALL, "--new", new, "--floor", "64M", "--name", "v", "--dir", place.folder / "v", *more, "--", "env",
             *(f"{name}={value}" for name, value in variables.items()), *place.command(server, "--dtype", "float32", *flags)]
 
 
@@ -50,7 +50,8 @@ READINGS = {
 @pytest.mark.parametrize("case", READINGS)
 def test_reading(place, standin, case):
     faults, flags, settings, name, part = READINGS[case]
-    found = vary(place, standin, *settings, faults=faults, flags=flags, status=CLEAN if name == "clean" else DIRTY)
+    new = "36" if faults == "race" else "12"  # of 12 tokens two starts draw the same passes once in 200 times
+    found = vary(place, standin, *settings, faults=faults, flags=flags, new=new, status=CLEAN if name == "clean" else DIRTY)
     assert (found["reading"]["name"], found["clean"]) == (name, name == "clean")
     assert part in found["reading"]["text"]
     assert bool(found["reading"]["next"]) == (name != "clean")

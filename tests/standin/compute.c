@@ -173,7 +173,7 @@ static bool loses_race(size_t layer, int64_t position)
         return false;
     if (start == 0)
         start = (unsigned long)(knobs_seconds() * 1e9) | 1;
-    return (start * (2 * (unsigned long)position + 1) >> 20) % 4 == 0;
+    return operators_hash(start, (uint64_t)position, 1.0F) < -0.5F;
 }
 
 /* What a decode at this position has forgotten of the beginning of its context. */
