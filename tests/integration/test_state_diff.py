@@ -115,6 +115,7 @@ def run_with_probe(place, standin, name, faults="", probe="1"):
         ids = [*range(20, 31), last]
         guarded.post(url, {"input_ids": ids, "rid": f"r{last}", "sampling_params": {"max_new_tokens": 2, "temperature": 0}})
     place.ctl("stop", name)
+    run.exits_with(0)  # its log is written then
     return run
 
 
@@ -178,6 +179,7 @@ def test_failing_requests_of_a_measurement(place, standin):
         place.ctl("kl", name, "--synthetic", "4:10-30:3", "--min-samples", "4", "--new", "4", "--paths", "match,restore", "--out", out,
                   status=1 if faults else 0)
         place.ctl("stop", name)
+        run.exits_with(0)
         results[name] = json.loads(out.read_text())
         prefixes = sorted(r["cached_tokens"] for r in results[name]["helpers"]["restore"]["requests"])
         faults = f"stale-prefix={prefixes[1] - 1}"  # the last token of the second shortest prefix

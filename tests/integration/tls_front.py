@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+from ports import free_port
+
 
 def pump(source, target):
     try:
@@ -49,9 +51,7 @@ def main():
     parser.add_argument("--ssl-certfile", required=True)
     parser.add_argument("--ssl-keyfile", required=True)
     options, rest = parser.parse_known_args()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        behind = free.getsockname()[1]
+    behind = free_port()  # none of those that the kernel gives to whoever connects, such as us below
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(options.ssl_certfile, options.ssl_keyfile)
     with subprocess.Popen([options.server, "-m", "sglang.launch_server", "--port", str(behind), *rest,
