@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -526,6 +527,14 @@ class Run:
         done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=120)
         assert status is None or done.returncode == status, done.stdout
         return done
+
+    def wait_counters(self):
+        """While it dumps: until the guard has read the server's counters as they are now. It asks once a second, never before it
+        has read what came: the first answer behind our own request may be older, and the third shows that the second was read."""
+        mark = f"/seen-{time.monotonic_ns()}"
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://127.0.0.1:{self.status()['port']}{mark}", timeout=60).close()
+        wait_for(lambda: self.log.partition(mark)[2].count("POST /dumper/get_state") >= 3, 60, "a look at the counters")
 
     def dump(self, experiment, *client, status=0, options=()):
         """`kldumpctl dump`; with CLIENT arguments: around send.py with these."""

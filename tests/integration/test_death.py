@@ -29,11 +29,6 @@ def scheduler(place):
     return next(pid for pid in place.survivors() if title_of(pid).startswith("sglang::scheduler"))
 
 
-def reads(run):
-    """How often the server has told its counters. The guard asks once a second, and not before it has read what came."""
-    return run.log.count("POST /dumper/get_state")
-
-
 def begin_request(run, experiment):
     run.dump(experiment)
     run.send("--prompt", LENGTH, "--new", 400, "--rid", "dies", background=True)
@@ -50,8 +45,7 @@ def die_after(run, experiment, files):
     """A dump is on, a request runs; the server is killed once this many files are there and the guard knows of a step. Returns the seal."""
     begin_request(run, experiment)
     wait_for(lambda: count(run.directory / experiment) >= files, 60, f"{files} dump files")
-    before = reads(run)
-    wait_for(lambda: reads(run) >= before + 3, 60, "counters that were asked for in a decode and read")
+    run.wait_counters()
     return die(run, experiment)
 
 
