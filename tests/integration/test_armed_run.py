@@ -1,6 +1,8 @@
 """What a person does with a run that is armed, on both servers: one run for all tests here, which leave it armed."""
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 
@@ -57,7 +59,7 @@ def test_armed_means_proven(armed):
     assert (proofs["decode_graphs"], proofs["prefill_graphs"]) == ("disabled", "disabled")
     assert "1 prefill and 2 decode passes" in proofs["text"]
     assert run["sglang_version"] == "0.5.23"
-    assert not list(armed.directory.glob("kldump-probe-*")), "the probe's files were to be removed"
+    wait_for(lambda: not list(armed.directory.glob("kldump-probe-*")), 20, "the end of the probe's files, which a thread of its own removes")
 
 
 def test_costs_that_the_probe_bought(armed):
@@ -118,10 +120,13 @@ def test_the_client_status_is_the_status_of_dump(armed):
 
 
 def test_a_dump_whose_client_is_killed_is_switched_off(armed):
-    holder = armed.place.start([CTL, "dump", armed.name, "held", "--", PYTHON, "-B", SEND, "--key", KEY, "--sleep", "1"],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    holder = armed.place.start([CTL, "dump", armed.name, "held", "--", PYTHON, "-B", SEND, "--key", KEY, "--sleep", "100"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     armed.wait_state("dumping", 20)
     holder.kill()
+    holder.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(holder.pid, signal.SIGKILL)  # the client too: its request must not fall into the next dump
     armed.wait_state("armed", 30)
     wait_for((armed.directory / "held.kldump.json").exists, 5, "the seal, which a thread of its own writes")
     assert any("is gone: dumping is switched off" in event["text"] for event in armed.events())

@@ -352,7 +352,7 @@ def test_shapes_that_can_be_proven_in_part(place, standin, flags, said):
     run = place.run(standin, flags=flags).armed()
     proofs = run.status()["proofs"]
     assert proofs["verdict"] == "limited" and said in proofs["text"], proofs
-    assert "limited" in run.output
+    wait_event(run, "limited")
     place.ctl("stop", "t", "--now")
     run.exits_with(0)
 
@@ -506,9 +506,13 @@ def test_strangers_are_left_alone(place, standin):
 def test_a_client_under_which_the_run_is_stopped(place, standin):
     """The run is stopped under a dump with a client: the dump ends with the run, and says how."""
     run = place.run(standin).armed()
-    client = place.start([CTL, "dump", "t", "dec", "--", PYTHON, "-B", SEND, "--sleep", "2"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    stopped = place.folder / "stopped"
+    os.mkfifo(stopped)
+    client = place.start([CTL, "dump", "t", "dec", "--", "/bin/sh", "-c", f"{PYTHON} -B {SEND} && read line < {stopped}"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_for(lambda: len(list((run.directory / "dec").glob("*.pt"))) >= 369, 20, "all files of the request")
     place.ctl("stop", "t")
+    stopped.write_text("now the client may end\n")
     status = client.wait(30)
     run.exits_with(0)
     seal = seal_of(run, "dec")

@@ -214,10 +214,10 @@ REPORT = """#!{python}
 import os, signal, sys
 lines = {{key: value for key, value in (line.split(":") for line in open("/proc/self/status") if line.startswith("Sig"))}}
 descriptors = " ".join(os.listdir("/proc/self/fd"))
-open({file!r}, "w").write(" ".join(lines[key].strip() for key in ("SigBlk", "SigIgn")) + "\\n" + descriptors)
 seen = []
 for number in (signal.SIGUSR1, signal.SIGUSR2):
     signal.signal(number, lambda got, frame: (seen.append(got), open({file!r}, "a").write("\\n" + signal.Signals(got).name)))
+open({file!r}, "w").write(" ".join(lines[key].strip() for key in ("SigBlk", "SigIgn")) + "\\n" + descriptors)
 import time
 while len(seen) < 2:
     time.sleep(0.01)
@@ -241,7 +241,7 @@ def test_what_the_server_inherits_and_gets(place, standin):
     python_itself = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     assert blocked == 0 and ignored & ~python_itself == 0
     assert len(descriptors.split()) == 4  # with the one that lists them
-    wait_for(run.is_listening, 30)
+    run.wait_state("loading")  # then the guard knows whom to pass it on to
     run.process.send_signal(signal.SIGUSR1)
     wait_for(lambda: "SIGUSR1" in report.read_text(), 10)
     run.process.send_signal(signal.SIGUSR2)
@@ -292,7 +292,7 @@ def test_output_into_a_closed_pipe(place, standin):
     os.close(reader)
     run.armed()
     run.dump("dec", "--new", "2")
-    assert any("cannot write to its output" in event["text"] for event in run.events())
+    wait_for(lambda: any("cannot write to its output" in event["text"] for event in run.events()), 20, "what the thread that writes met")
     place.ctl("stop", "t")
     assert run.exit() == 0
 
@@ -341,14 +341,13 @@ def test_a_flood_of_output(place, standin, size, reads):
 
 def test_binary_output(place, standin):
     run = place.run(standin, faults="binary-output").armed()
-    raw = run.output_path.read_bytes()
-    assert bytes(range(256)) in raw or all(bytes([value]) in raw for value in range(256))
-    assert len(max(raw.split(b"\n"), key=len)) > 900000  # the guard's own lines may stand between
-    text = place.ctl("logs", "t").stdout
-    assert "fired up and ready" in text
+    wait_for(lambda: "fired up and ready" in place.ctl("logs", "t").stdout, 20, "the log, which a thread of its own writes")
     assert all(ord(char) >= 32 for event in run.events() for char in event["text"])
     place.ctl("stop", "t")
     run.exits_with(0)
+    raw = run.output_path.read_bytes()
+    assert bytes(range(256)) in raw or all(bytes([value]) in raw for value in range(256))
+    assert len(max(raw.split(b"\n"), key=len)) > 900000  # the guard's own lines may stand between
 
 
 def script(place, text):
