@@ -4,7 +4,7 @@
 say: the line on standard output; exit: status to end with after it; late: seconds until the socket is there, or the file
 in the plan's folder that it waits for; hello: false
 keeps silent on connections; state, record: what the record says; answers: result or error by method, null closes the
-connection, "silence" never answers, "end" ends the run (and its process `going` seconds after its lock is free), "long" is more than a frame. What it sees goes to NAME.seen in the folder of the plan.
+connection, "silence" never answers, "end" ends the run (and its process `going` seconds, or as for late, after its lock is free), "long" is more than a frame. What it sees goes to NAME.seen in the folder of the plan.
 """
 import fcntl
 import json
@@ -31,6 +31,11 @@ def main():
         descriptors={fd: os.readlink(f"/proc/self/fd/{fd}") for fd in sorted(os.listdir("/proc/self/fd"), key=int)
                      if os.path.exists(f"/proc/self/fd/{fd}") or int(fd) < 3},
         plan_environment=plan["environment"])
+    def pause(until):
+        while isinstance(until, str) and not (Path(plan["directory"]) / until).exists():
+            time.sleep(0.01)
+        time.sleep(0 if isinstance(until, str) else until)
+
     folder = Path(os.environ["KLDUMP_RUNTIME_DIR"]) / "runs" / name
     if "exit" not in orders:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -51,17 +56,14 @@ def main():
     if "exit" in orders:
         sys.exit(orders["exit"])
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
-    late = orders.get("late", 0)
-    while isinstance(late, str) and not (Path(plan["directory"]) / late).exists():
-        time.sleep(0.01)
-    time.sleep(0 if isinstance(late, str) else late)
+    pause(orders.get("late", 0))
 
     def end():
         time.sleep(0.3)
         record("ended", outcome="stopped", exit_status=0)
         lock.close()
         see(event="unlocked")
-        time.sleep(orders.get("going", 0))
+        pause(orders.get("going", 0))
         os._exit(0)
 
     def serve(connection, number):

@@ -344,12 +344,17 @@ def test_a_wait_for_the_end_is_answered_when_the_guard_is_gone(place, control):
 
 def test_a_start_waits_for_the_guard_of_an_older_run_that_is_just_going(place, control):
     """Its lock is free, so that a client believes that the name is; its process is there for a moment."""
-    place.start("a", answers={"stop": "end"}, going=0.7)
+    place.start("a", answers={"stop": "end"}, going="gone")
     before = place.pid("a")
     control.send("stop", run="a", now=True)
     wait_for(lambda: place.seen("a", "unlocked"), what="its lock")
-    assert process_is_alive(before)
-    assert place.start("a") == {"run": "a"} and not process_is_alive(before)
+    with place.control() as client:
+        asked, other = place.start("a", client=client), client.send("list")
+        assert client.receive()["id"] == other and process_is_alive(before)
+        (place.folder / "gone").touch()
+        answer = client.receive()
+        place.guards += [event["pid"] for event in place.seen("a", "start")]
+        assert (answer["id"], answer["result"]) == (asked, {"run": "a"}) and not process_is_alive(before)
     # one that stays is told, and holds nobody else up; the daemon ends meanwhile
     place.start("stays", answers={"stop": "end"}, going=60)
     control.send("stop", run="stays", now=True)
@@ -360,7 +365,8 @@ def test_a_start_waits_for_the_guard_of_an_older_run_that_is_just_going(place, c
     assert "is live" in str(caught.value) and 1 < time.monotonic() - began < 8
     with place.control() as waiting:
         place.start("b", client=waiting)
-        time.sleep(0.2)
+        other = waiting.send("list")
+        assert waiting.receive()["id"] == other
         assert not place.seen("b") and place.kill_daemon(signal.SIGTERM) == 0
         assert waiting.receive()["error"]["data"]["error"] == "interrupted"
 
