@@ -8,7 +8,7 @@ import subprocess
 
 import guarded
 import pytest
-from guarded import CTL, PYTHON, wait_for
+from guarded import CTL, GONE_S, PYTHON, is_alive, processes_of, wait_for
 
 CONTRADICTIONS = [
     ({"DUMPER_ENABLE": "1"}, [], ["DUMPER_ENABLE=1", "DUMPER_ENABLE=0"]),
@@ -316,8 +316,9 @@ def test_two_runs_at_once(place, standin):
     assert {json_name for json_name in place.ctl("list").stdout.split() if json_name in ("one", "two")} == {"one", "two"}
     assert "one, two" in place.ctl("status", status=2).stderr
     one.dump("dec", "--rid", "first")
+    keeper = two.keeper()
     two.process.kill()
-    two.dies_within_others = wait_for(lambda: all(str(two.folder) not in str(pid) for pid in place.survivors()), 5)
+    wait_for(lambda: not is_alive(keeper) and not processes_of(two.folder), GONE_S, "the end of the other")  # TMPDIR is there
     assert one.status()["state"] == "armed"
     one.dump("dec2", "--rid", "second")
     place.ctl("stop", "one")
