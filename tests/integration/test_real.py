@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 from guarded import Place, TwoRanks, dump_files, is_alive, post, title_of, wait_for
@@ -113,6 +112,7 @@ def death_in_a_prefill(run):
     run.dump("dies")
     run.send("--rid", "whole", "--prompt", "40", "--new", "2")
     folder = run.directory / "dies"
+    post(f"http://127.0.0.1:{run.status()['port']}/dumper/get_state", {})  # each rank answers behind its pass: the first alone has answered the request
     whole = len(os.listdir(folder))
     run.send("--rid", "cut", "--prompt", "1500", "--new", "2", background=True)
     wait_for(lambda: len(os.listdir(folder)) > whole + 20, 60, "the second prefill")
@@ -171,7 +171,7 @@ def each_stage_its_own(seal, files):
 def reset(run):
     run.dump("reset")
     run.send("--key", KEY, "--rid", "before", "--new", "2")
-    time.sleep(1.2)  # the counters are read once a second: those before the reset must have been
+    run.wait_counters()  # those before the reset
     post(f"http://127.0.0.1:{run.status()['port']}/dumper/reset", {}, key=ADMIN_KEY)
     run.wait_state("armed", 30)
     seal = wait_for(lambda: (run.directory / "reset.kldump.json").exists() and seal_of(run, "reset"), 10, "the seal")
