@@ -37,10 +37,12 @@ static void make_arguments(const struct held_run_plan *plan, const char *program
     list_add_all(arguments, plan->command);
 }
 
-static _Noreturn void become(char *const *argv, pid_t parent, int text_fd)
+static _Noreturn void become(char *const *argv, const sigset_t *mask, pid_t parent, int text_fd)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     setpgid(0, 0);
+    process_forget_handlers();
+    sigprocmask(SIG_SETMASK, mask, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == parent && dup2(null, STDIN_FILENO) >= 0 && dup2(text_fd, STDOUT_FILENO) >= 0 &&
         dup2(text_fd, STDERR_FILENO) >= 0) {
@@ -52,12 +54,17 @@ static _Noreturn void become(char *const *argv, pid_t parent, int text_fd)
 
 static enum error_code launch(char *const *argv, int text_fd, struct held_run *run, struct error *err)
 {
+    sigset_t all, before;
     pid_t parent = getpid();
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before); /* what is sent to the child must not meet our handlers there */
     run->pid = fork();
     if (run->pid == 0)
-        become(argv, parent, text_fd);
+        become(argv, &before, parent, text_fd);
+    int fork_errno = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (run->pid < 0)
-        return error_set_errno(err, ERROR_SYSTEM, errno, "cannot start %s", argv[0]);
+        return error_set_errno(err, ERROR_SYSTEM, fork_errno, "cannot start %s", argv[0]);
     run->pidfd = process_open(run->pid);
     if (run->pidfd >= 0)
         return ERROR_NONE;

@@ -61,6 +61,7 @@ static _Noreturn void become(const struct spawn *spawn, const sigset_t *mask, pi
 {
     int code = 0;
     output_restore_pipe_signal();
+    process_forget_handlers();
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (spawn->dies_with_us && (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent))
         code = ESRCH;

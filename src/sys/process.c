@@ -252,6 +252,15 @@ int process_exit_status(int wait_status)
     return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : PROCESS_SIGNALED + WTERMSIG(wait_status);
 }
 
+void process_forget_handlers(void)
+{
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction action;
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN && action.sa_handler != SIG_DFL)
+            signal(number, SIG_DFL);
+    }
+}
+
 int process_signal_open(int pidfd, int signal)
 {
     return syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0) == 0 ? 0 : errno;

@@ -70,6 +70,10 @@ int process_open(pid_t pid);
 enum { PROCESS_SIGNALED = 128 };
 int process_exit_status(int wait_status);
 
+/* In a child, before it takes signals again: what exec makes of our handlers, the default action. A signal that comes
+ * between fork and exec would else be handled as the parent's, and be lost. Signals that are ignored stay so. */
+void process_forget_handlers(void);
+
 /* Sends to the process that a pidfd holds; signal 0 only asks whether it is there. 0, or an errno value. */
 int process_signal_open(int pidfd, int signal);
 

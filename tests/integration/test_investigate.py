@@ -97,6 +97,12 @@ class Look:
         return answer["end"], answer["condition"], answer["module"]
 
 
+def states_of_runs(place):
+    """Guard -> state, by its record, which tells later how far it was."""
+    runs = [json.loads(path.read_text())["run"] for path in place.runtime.glob("runs/*/record.json")]
+    return {run["guard_pid"]: run["state"] for run in runs}
+
+
 # ---- what a fault comes to
 
 def test_a_clean_server(place, standin):
@@ -230,13 +236,23 @@ def test_stopped_in_a_step_and_continued(place, standin, call, number):
 def test_stopped_while_a_server_starts(place, standin):
     look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"}, folder="my look")
     process = look.begin()
-    wait_for(lambda: any("sglang" in guarded.title_of(pid) for pid in place.survivors()), 30, "the server")
+    wait_for(lambda: "loading" in states_of_runs(place).values(), 30, "the server")
     process.send_signal(signal.SIGINT)
     _out, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED and not place.survivors(), err
     assert f"--name look --dir '{look.folder}':" in err
     look.environment["KLDUMP_STANDIN_LOAD_MS"] = "60"
     look.run(status=CLEAN)
+
+
+def test_stopped_before_the_guard_is_one(place, standin):
+    """In the moment of its fork, when it still has the signal handlers of investigate."""
+    look = Look(place, standin)
+    process = look.begin()
+    wait_for((look.folder / "own.log").exists, 30, "the text of the guard")
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=60)
+    assert process.returncode == INTERRUPTED and not place.survivors(), err
 
 
 def test_stopped_twice(place, standin):
@@ -476,19 +492,13 @@ def test_a_server_that_does_not_start(place, standin):
     assert "has ended (exit status 81)" in done.stderr and str(look.folder / "own.log") in done.stderr
 
 
-def is_loading(place, guard):
-    """By its record, which tells later how far it was."""
-    runs = [json.loads(path.read_text())["run"] for path in place.runtime.glob("runs/*/record.json")]
-    return (guard, "loading") in [(run["guard_pid"], run["state"]) for run in runs]
-
-
 def test_a_run_that_somebody_stops(place, standin):
     """As in 'kldumpctl stop', or a guard that was killed: no error of kldump's own."""
     for number, said in ((signal.SIGKILL, "the guard was killed while the run was loading"), (signal.SIGTERM, "stopped: interrupted")):
         look = Look(place, standin, environment={"KLDUMP_STANDIN_LOAD_MS": "60000"}, folder=f"look-{number}")
         process = look.begin()
         guard = wait_for(lambda: next((pid for pid in place.survivors() if "kldump-run" in guarded.title_of(pid)), None), 30, "the guard")
-        wait_for(lambda: is_loading(place, guard), 30, "the server")
+        wait_for(lambda: states_of_runs(place).get(guard) == "loading", 30, "the server")
         os.kill(guard, number)
         _out, err = process.communicate(timeout=60)
         assert process.returncode == RUN_ENDED and said in err, err

@@ -289,12 +289,45 @@ static void test_listener(void **state)
     assert_true(listener_port_is_free(port));
 }
 
+static void on_signal(int number)
+{
+    (void)number;
+}
+
+/* How a child ends that forgets the handlers and then sends itself NUMBER; 0: it has lived through it. */
+static int end_of_child(int number)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        process_forget_handlers();
+        raise(number);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return process_exit_status(status);
+}
+
+static void test_forget_handlers(void **state)
+{
+    (void)state;
+    signal(SIGUSR1, on_signal);
+    signal(SIGUSR2, SIG_IGN);
+    assert_int_equal(end_of_child(SIGUSR1), PROCESS_SIGNALED + SIGUSR1);
+    assert_int_equal(end_of_child(SIGUSR2), 0);
+    assert_int_equal(end_of_child(SIGTERM), PROCESS_SIGNALED + SIGTERM);
+    signal(SIGUSR1, SIG_DFL);
+    signal(SIGUSR2, SIG_DFL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stat_names),     cmocka_unit_test(test_stat_malformed), cmocka_unit_test(test_alive),
-        cmocka_unit_test(test_live_process),   cmocka_unit_test(test_environment),    cmocka_unit_test(test_spared),
-        cmocka_unit_test(test_listener_lines), cmocka_unit_test(test_listener),
+        cmocka_unit_test(test_stat_names),      cmocka_unit_test(test_stat_malformed),
+        cmocka_unit_test(test_alive),           cmocka_unit_test(test_live_process),
+        cmocka_unit_test(test_environment),     cmocka_unit_test(test_spared),
+        cmocka_unit_test(test_listener_lines),  cmocka_unit_test(test_listener),
+        cmocka_unit_test(test_forget_handlers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
