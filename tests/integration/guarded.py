@@ -488,9 +488,10 @@ class Run:
             return (self.folder / "control").exists() and self.record["run"]["guard_pid"] == self.pid
         return False
 
-    def remember_cgroup(self):
+    def remember_cgroup(self, found=None):
+        """From what the guard has just told of the run, else from its record, which a thread of its own writes."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            guarantee = self.record["run"]["guarantee"]
+            guarantee = (found or self.record["run"])["guarantee"]
             if guarantee.startswith("cgroup: "):
                 self.cgroup = guarantee[len("cgroup: "):]
 
@@ -500,9 +501,9 @@ class Run:
         """`kldumpctl wait`, from the moment the run can be found."""
         limit = limit or self.server.boot_s
         wait_for(lambda: self.is_listening() or self.process.poll() is not None, 30, "the run's socket")
-        done = self.place.ctl("wait", self.name, "--for", state, "--timeout", f"{limit}s", status=None, limit=limit + 20)
+        done = self.place.ctl("wait", self.name, "--for", state, "--timeout", f"{limit}s", "--json", status=None, limit=limit + 20)
         assert done.returncode == 0, f"{state}: {done.returncode} {done.stderr}\n{self.output[-4000:]}"
-        self.remember_cgroup()
+        self.remember_cgroup(json.loads(done.stdout)["runs"][0])
         return self
 
     def armed(self):

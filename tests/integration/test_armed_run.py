@@ -49,7 +49,7 @@ def test_stages_are_shown_with_seconds(armed):
     assert {"loading weights", "port open, warm-up request runs"} <= set(stages)
     times = [event["uptime_ms"] for event in events]
     assert times == sorted(times)
-    assert any(line.startswith("kldump: [") and "s] loading weights" in line for line in armed.output.splitlines())
+    wait_for(lambda: any(line.startswith("kldump: [") and "s] loading weights" in line for line in armed.output.splitlines()), 10, "its line")
 
 
 def test_armed_means_proven(armed):

@@ -121,7 +121,7 @@ def test_both_killed(place, standin, guarantee):
             os.kill(pid, signal.SIGKILL)
     else:
         again = place.run(standin, name="next").armed()
-        assert any(text.startswith("killed ") and "guard and keeper are gone" in text for text in notes(again))
+        assert any(event["text"].startswith("killed ") and "guard and keeper are gone" in event["text"] for event in again.events())
         assert not any(is_alive(pid) for pid in left)
         assert not os.path.exists(run.cgroup)
         place.ctl("stop", "next")

@@ -371,7 +371,7 @@ def noisy(place, standin, count):
 
 def test_much_output(place, standin):
     run = place.run(standin, command=noisy(place, standin, 20 << 20)).armed()
-    assert "fired up and ready" in place.ctl("logs", "t").stdout
+    wait_for(lambda: "fired up and ready" in place.ctl("logs", "t").stdout, 20, "the log, which a thread of its own writes")
     size = sum(path.stat().st_size for path in run.folder.glob("server.log*"))
     assert size < 64 << 20
     place.ctl("stop", "t")
