@@ -465,8 +465,11 @@ class Run:
 
     @property
     def log(self):
-        return "".join(path.read_text(errors="replace") for path in (self.folder / "server.log.1", self.folder / "server.log")
-                       if path.exists())
+        text = ""
+        for path in (self.folder / "server.log.1", self.folder / "server.log"):
+            with contextlib.suppress(FileNotFoundError):  # the second one too, in the moment in which it becomes the first
+                text += path.read_text(errors="replace")
+        return text
 
     @property
     def pid(self):

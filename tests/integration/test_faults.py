@@ -124,7 +124,7 @@ def test_an_answer_that_comes_late(place, standin):
 def second_server(place, standin, port):
     """Somebody starts another one on our port: that is found after it has loaded, and its warm-up goes to ours."""
     return place.start([standin.python(place), "-m", "sglang.launch_server", "--model-path", "/m", "--port", port, "--skip-tokenizer-init"],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                       more=standin.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def test_a_second_server_on_our_port_while_verifying(place, standin):
