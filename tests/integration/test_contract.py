@@ -1,4 +1,5 @@
 """The stand-in answers, writes and prints what the real SGLang does: tests/standin/contract.py on both, compared."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -33,7 +34,8 @@ def transcript(place, server, model):
         return contract.transcript(f"http://127.0.0.1:{port}", dumps, lambda: log.read_text(errors="replace"))
     finally:
         for pid in place.survivors():
-            os.kill(pid, 9)
+            with contextlib.suppress(ProcessLookupError):  # it went with its parent
+                os.kill(pid, 9)
         process.wait()
 
 
