@@ -12,7 +12,7 @@ import kldump_programs
 from guarded import PYTHON, wait_for
 from kldump_programs import BUILD
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 OTHER = 4711  # a user who is in no file
 
 
@@ -57,17 +57,17 @@ def test_what_the_wrapper_refuses(place, standin):
 
 
 def test_the_wrapper_takes_floor_rate_and_defaults_of_the_rules(place, standin):
-    disk = place.small_disk("512M")
-    path = write(place.folder / "k.conf", f"[filesystem {disk}]\nfloor = 25%\nworst_rate = 11G\n[defaults]\nsoft = 400M\ndir = {disk}/d\n"
+    disk = place.small_disk("100G")  # room above the floor: the soft level is raised where a kill was measured to be slow
+    path = write(place.folder / "k.conf", f"[filesystem {disk}]\nfloor = 25%\nworst_rate = 11G\n[defaults]\nsoft = 80G\ndir = {disk}/d\n"
                                           "budget = 9M\nstop_timeout = 7s\n")
     run = place.run(standin, directory=disk / "d", environment={"KLDUMP_RULES": str(path)},
                     arguments=["run", "--name", "t", "--budget", "5M", "--", *place.command(standin)]).armed()
     found = run.record["run"]
-    assert (found["space"]["floor_bytes"], found["space"]["soft_bytes"], found["space"]["budget_bytes"]) == (128 * MIB, 400 * MIB, 5 * MIB)
+    assert (found["space"]["floor_bytes"], found["space"]["soft_bytes"], found["space"]["budget_bytes"]) == (25 * GIB, 80 * GIB, 5 * MIB)
     texts = [event["text"] for event in run.record["events"]]
-    assert f"floor 128.0 MiB: [filesystem {disk}] of {path}; without it 51.2 MiB" in texts
+    assert f"floor 25.0 GiB: [filesystem {disk}] of {path}; without it 10.0 GiB" in texts, texts
     assert f"worst rate 11.0 GiB/s: [filesystem {disk}] of {path}; without it 10.0 GiB/s" in texts
-    least = 128 * MIB + 11 * (1 << 30) * 6 // 1000  # the kill level stands on the raised rate
+    least = 25 * GIB + 11 * GIB * 6 // 1000  # the kill level stands on the raised rate
     assert found["space"]["act_bytes"] >= least
     place.ctl("stop", "t")
     run.exits_with(0)
