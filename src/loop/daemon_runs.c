@@ -389,8 +389,11 @@ static uint64_t age_ms(const struct stat *status)
 enum error_code daemon_runs_run(const struct daemon *daemon, const char *name, bool live, struct json **ret_run,
                                 struct error *err)
 {
+    struct error own = ERROR_INIT;
     uid_t uid;
     int fd = -1;
+    if (err == NULL)
+        err = &own;
     enum error_code code = daemon_runs_open(daemon, name, &fd, &uid, err);
     if (code != ERROR_NONE)
         return code;

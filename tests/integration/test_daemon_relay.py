@@ -172,12 +172,30 @@ int uv_poll_init(void *loop, void *poll, int fd)
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="missing: cc, for a library that lets a call fail")
-def test_a_guard_that_cannot_be_watched_is_ended_and_its_start_refused(place):
-    library, switch = place.folder / "no_poll.so", place.folder / "no-poll"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=NO_POLL, text=True, check=True)
+SLOW_POLL = NO_POLL.replace("return access", "if (access").replace(" ? -12 : ", ")\n        usleep(500000);\n    return ")
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="missing: cc, for a library that changes a call")
+
+
+def with_library(place, text):
+    """A daemon with it, and the file that switches the change on."""
+    library, switch = place.folder / "changed.so", place.folder / "switch"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"], input=text, text=True, check=True)
     place.kill_daemon(signal.SIGTERM)
     place.start_daemon(place.program, {"LD_PRELOAD": str(library), "NO_POLL": str(switch)})
+    return switch
+
+
+@needs_cc
+def test_a_guard_that_has_refused_and_ended_before_it_is_watched_is_not_counted(place):
+    with_library(place, SLOW_POLL).touch()
+    assert refused(place.start, "a", say='{"error":"settings","status":80,"message":"no"}', exit=80).name == "settings"
+    with place.control() as control:
+        assert not any(control.call("list")["ended"].values())
+
+
+@needs_cc
+def test_a_guard_that_cannot_be_watched_is_ended_and_its_start_refused(place):
+    switch = with_library(place, NO_POLL)
     switch.touch()
     error = refused(place.start, "a")
     assert error.name == "system" and "cannot be watched" in error.message and "Cannot allocate memory" in error.message

@@ -139,7 +139,7 @@ def test_two_runs_do_not_share_a_folder_and_a_reader_cannot_take_one(place):
     guard = place.run("a")["guard_pid"]
     done = person.start("b", folder=shared, check=False)
     assert done.returncode == 88 and f"dump folder {shared} is that of the live run a; two runs" in done.stderr, done.stderr
-    done = other.start("b", folder=shared, check=False)
+    done = other.start("d", folder=shared, check=False)  # b is the first one's until its guard has ended
     assert done.returncode == 88 and f"in use by process {guard} of user {person.uid}, the guard of a live run" in done.stderr, done.stderr
     holder = other.popen("/usr/bin/flock", "--no-fork", own, "/usr/bin/sleep", "600")
     try:

@@ -100,6 +100,16 @@ def test_what_was_over_before_or_never_began_is_not_counted(place):
     assert place.ended() == {}
 
 
+def test_a_record_of_too_many_values_is_counted_as_unknown(place):
+    """Its user may write there what he likes."""
+    place.begin()
+    for name, values in ("a", 2000000), ("b", 100000):
+        place.start(name, record=record(name, "armed"))
+        (place.runtime / f"runs/{name}/record.json").write_text("[" + "0," * values + "0]")
+        place.kill(name)
+    wait_for(lambda: place.ended() == {"unknown": 2}, 5, "both counted")
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff\0", b'{"schema":"kldump.ended/9"}', b'{"schema":"kldump.ended/1","ended":{},"live":{"../x":1}}',
                                     b'{"schema":"kldump.ended/1","ended":{"floor":-1},"live":{}}', "fifo", "folder", "huge"])
 def test_damaged_counters_are_set_aside(place, damage):
