@@ -275,8 +275,9 @@ NULL = ["/bin/sh", "-c", 'exec "$@" </dev/null >/dev/null 2>&1', "sh"]
 @pytest.mark.parametrize("before", [CLOSED, NULL], ids=["closed", "null"])
 def test_without_a_terminal(place, standin, before):
     place.before = before
-    run = place.run(standin).armed()
-    place.before = []
+    run = place.run(standin)
+    place.before = []  # of the run alone
+    run.armed()
     run.dump("dec", "--new", "2")
     place.ctl("stop", "t")
     assert run.exit() == 0
