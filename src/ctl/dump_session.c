@@ -89,7 +89,7 @@ static bool is_of_death(const struct json *seal)
     return strcmp(show_member(seal, "sealed_by"), "death") == 0;
 }
 
-/* The dump is not ours to pause any more: it has ended by itself, or with the run. */
+/* The dump is not ours to pause any more: it has ended with the run. */
 static enum error_code find_over(struct find *find, const char *experiment, struct dump_session_end *ret_end,
                                  struct error *err)
 {
@@ -114,17 +114,13 @@ static enum error_code find_over(struct find *find, const char *experiment, stru
 enum error_code dump_session_end(struct find *find, const char *experiment, struct dump_session_end *ret_end,
                                  struct error *err)
 {
-    struct json *run = NULL, *seal = NULL;
-    /* another dump, begun since ours ended by itself, must not be paused */
-    bool over = find_status(find, &run, NULL) == ERROR_NONE && dump_session_seal(run, experiment) != NULL;
-    json_free(run);
-    if (over)
-        return find_over(find, experiment, ret_end, err);
-    enum error_code code = find_call(find, "pause", NULL, -1, &seal, err);
+    struct json *seal = NULL, *parameters = json_object();
+    json_set_string(parameters, "experiment", experiment); /* not another one, begun since ours ended by itself */
+    enum error_code code = find_call(find, "pause", parameters, -1, &seal, err);
     bool died = code == ERROR_NONE && is_of_death(seal);
     if (died)
         json_free(seal);
-    if (code == ERROR_UNREACHABLE || code == ERROR_STATE || died)
+    if (code == ERROR_UNREACHABLE || code == ERROR_NO_RUN || code == ERROR_STATE || died)
         return find_over(find, experiment, ret_end, err);
     if (code == ERROR_NONE)
         *ret_end = (struct dump_session_end){.seal = seal};

@@ -32,8 +32,8 @@ struct dump_session_end {
     struct error problem; /* ERROR_STATE where the run has ended; ERROR_NONE: it lives */
 };
 
-/* Pauses and waits for the seal; where the dump is over already, finds what became of it. A seal of a death is told
- * with the end of the run, which follows. */
+/* Pauses and waits for the seal and its file, also where the dump is over already; where the run is, finds what became of
+ * it. A seal of a death is told with the end of the run, which follows. */
 enum error_code dump_session_end(struct find *find, const char *experiment, struct dump_session_end *ret_end,
                                  struct error *err);
 void dump_session_end_fini(struct dump_session_end *end); /* also of a zeroed one */

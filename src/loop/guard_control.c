@@ -157,7 +157,8 @@ static bool is_noted(const struct control_request *request)
 static void tell_what(const struct control_request *request, char *text, size_t size)
 {
     const char *experiment = NULL;
-    if (json_get_string(request->parameters, "experiment", &experiment, NULL) == ERROR_NONE)
+    if (request->method == CONTROL_DUMP &&
+        json_get_string(request->parameters, "experiment", &experiment, NULL) == ERROR_NONE)
         snprintf(text, size, "dump %s", experiment);
     else
         text_copy(text, size, "pause");
@@ -280,10 +281,87 @@ static void on_stop(struct control_request *request, void *user)
     control_reply(request, result);
 }
 
+/* ---- pause ---- */
+
+static struct json *seal_result(const struct guard *guard, const struct guard_seal *seal)
+{
+    struct json *result = json_object();
+    json_set_string(result, "experiment", seal->experiment);
+    json_set_string(result, "dir", guard->plan.directory);
+    json_set_bool(result, "complete", seal->complete);
+    json_set_string(result, "sealed_by", run_sealed_by_name(seal->by));
+    json_set_list(result, "reasons", &seal->reasons);
+    json_set_u64(result, "ranks", seal->ranks);
+    json_set_u64(result, "steps", seal->steps);
+    json_set_u64(result, "files", seal->files);
+    json_set_u64(result, "bytes", seal->bytes);
+    return result;
+}
+
+/* Who waits for a seal is answered when its file is there: written by the sink's thread, waited for on libuv's pool. */
+struct seal_reply {
+    uv_work_t work;
+    struct guard *guard;
+    struct sink *sink;
+    struct control_request *request;
+    struct json *result;
+};
+
+static void wait_for_file(uv_work_t *work)
+{
+    const struct seal_reply *reply = work->data;
+    sink_flush(reply->sink, seal_file_ms);
+}
+
+static void file_written(uv_work_t *work, int status)
+{
+    (void)status;
+    struct seal_reply *reply = work->data;
+    control_reply(reply->request, reply->result);
+    reply->guard->seal_replies--;
+    free(reply);
+}
+
+static void reply_seal(struct guard *guard, const struct guard_seal *seal, struct control_request *request)
+{
+    struct seal_reply *reply = memory_new(sizeof *reply);
+    *reply = (struct seal_reply){
+        .guard = guard, .sink = guard->dump_sink, .request = request, .result = seal_result(guard, seal)};
+    reply->work.data = reply;
+    guard->seal_replies++;
+    if (uv_queue_work(&guard->loop, &reply->work, wait_for_file, file_written) != 0)
+        file_written(&reply->work, 0);
+}
+
+/* Of a dump that is not the present one. Its seal is there, or it is no dump of ours. */
+static void pause_other(struct guard *guard, struct control_request *request, const char *experiment)
+{
+    for (size_t i = guard->seal_count; i > 0; i--) {
+        if (strcmp(guard->seals[i - 1].experiment, experiment) == 0) {
+            reply_seal(guard, &guard->seals[i - 1], request);
+            return;
+        }
+    }
+    control_refuse(request, ERROR_STATE, "run %s does not dump into %.64s, and knows of no seal of it",
+                   guard->plan.settings.name, experiment);
+}
+
 static void on_pause(struct control_request *request, void *user)
 {
     struct guard *guard = user;
+    struct error err = ERROR_INIT;
+    const char *experiment;
     unsigned slot = 0;
+    if (json_optional_string(request->parameters, "experiment", guard->run.experiment, &experiment, &err) !=
+        ERROR_NONE) {
+        err.code = ERROR_BAD_VALUE;
+        control_fail(request, &err);
+        return;
+    }
+    if (strcmp(experiment, guard->run.experiment) != 0 && guard->run.state != RUN_ENDED) {
+        pause_other(guard, request, experiment);
+        return;
+    }
     while (slot < RUN_PAUSERS_MAX && guard->pause_requests[slot] != NULL)
         slot++;
     if (slot == RUN_PAUSERS_MAX) {
@@ -419,57 +497,6 @@ static void gone(struct control_connection *connection, void *user)
 
 /* ---- answers of the machine ---- */
 
-static struct json *seal_result(const struct guard *guard)
-{
-    struct json *result = json_object();
-    const struct guard_seal *seal = &guard->seals[guard->seal_count - 1];
-    json_set_string(result, "experiment", seal->experiment);
-    json_set_string(result, "dir", guard->plan.directory);
-    json_set_bool(result, "complete", seal->complete);
-    json_set_string(result, "sealed_by", run_sealed_by_name(seal->by));
-    json_set_list(result, "reasons", &seal->reasons);
-    json_set_u64(result, "ranks", seal->ranks);
-    json_set_u64(result, "steps", seal->steps);
-    json_set_u64(result, "files", seal->files);
-    json_set_u64(result, "bytes", seal->bytes);
-    return result;
-}
-
-/* Who waits for a seal is answered when its file is there: written by the sink's thread, waited for on libuv's pool. */
-struct seal_reply {
-    uv_work_t work;
-    struct guard *guard;
-    struct sink *sink;
-    struct control_request *request;
-    struct json *result;
-};
-
-static void wait_for_file(uv_work_t *work)
-{
-    const struct seal_reply *reply = work->data;
-    sink_flush(reply->sink, seal_file_ms);
-}
-
-static void file_written(uv_work_t *work, int status)
-{
-    (void)status;
-    struct seal_reply *reply = work->data;
-    control_reply(reply->request, reply->result);
-    reply->guard->seal_replies--;
-    free(reply);
-}
-
-static void reply_seal(struct guard *guard, struct control_request *request)
-{
-    struct seal_reply *reply = memory_new(sizeof *reply);
-    *reply =
-        (struct seal_reply){.guard = guard, .sink = guard->dump_sink, .request = request, .result = seal_result(guard)};
-    reply->work.data = reply;
-    guard->seal_replies++;
-    if (uv_queue_work(&guard->loop, &reply->work, wait_for_file, file_written) != 0)
-        file_written(&reply->work, 0);
-}
-
 void guard_control_reply(struct guard *guard, const struct run_effect *effect)
 {
     struct control_request *request = NULL;
@@ -496,7 +523,7 @@ void guard_control_reply(struct guard *guard, const struct run_effect *effect)
         json_set_u64(result, "ranks", guard->run.base.ranks);
         control_reply(request, result);
     } else {
-        reply_seal(guard, request);
+        reply_seal(guard, &guard->seals[guard->seal_count - 1], request);
     }
 }
 

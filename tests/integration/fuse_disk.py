@@ -5,6 +5,7 @@ It keeps its files in memory and speaks the kernel's protocol itself (linux/fuse
 /dev/fuse. FAULTS is a folder; a file in it switches a fault on, at any time:
   hang    no request is answered until the file is removed
   zero    statfs tells 0 blocks
+  rename  (its content, a name) a rename to it is answered, as all that is asked after it, when the file is removed
   errno   (its content, a number) every create and write fails with it
 OPTION is one of mount(8), such as default_permissions: the kernel looks at the mode of a file, which it asks for.
 When this program is killed, everything that waits for it returns with an error.
@@ -62,6 +63,15 @@ class Disk:
         path = self.faults / "errno"
         if path.exists():
             raise OSError(int(path.read_text()), "")
+
+    def is_held(self, operation, body):
+        if (self.faults / "hang").exists():
+            return True
+        skipped = {RENAME: 8, RENAME2: 16}.get(operation)
+        try:
+            return skipped is not None and body[skipped:-1].split(b"\0")[1] == (self.faults / "rename").read_bytes()
+        except FileNotFoundError:
+            return False
 
     # ---- requests
 
@@ -172,7 +182,7 @@ def serve(device, disk):
                 continue
             return  # unmounted
         _, operation, unique, node = struct.unpack_from("<IIQQ", request)
-        while (disk.faults / "hang").exists():
+        while disk.is_held(operation, request[40:]):
             time.sleep(0.01)
         if operation in SILENT:
             continue

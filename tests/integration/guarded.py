@@ -29,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "real"))
 import cache_folder  # noqa: E402
 import sglang_cpu  # noqa: E402
+import shared_memory  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BUILD = Path(os.environ.get("KLDUMP_BUILD") or os.environ.get("KLDUMP_BUILD_DIR") or HERE.parents[1] / "build-test").resolve()
@@ -126,23 +127,6 @@ def children_of(pid):
         with contextlib.suppress(OSError):
             found += [int(child) for child in task.read_text().split()]
     return found
-
-
-def shared_memory():
-    """What a server that was killed leaves in /dev/shm: its own counters and the semaphores of multiprocessing."""
-    return {path for pattern in ("sem.mp-*", "sglang_loads_*", "sem.loky-*") for path in Path("/dev/shm").glob(pattern)}
-
-
-def remove_shared_memory(paths):
-    """Those that no living process has mapped."""
-    mapped = ""
-    for maps in Path("/proc").glob("[0-9]*/maps") if paths else ():
-        with contextlib.suppress(OSError):
-            mapped += maps.read_text(errors="replace")
-    for path in paths:
-        if str(path) not in mapped:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 # ---- asking a server without kldump
@@ -271,7 +255,7 @@ class Place:
         self.ports, self.runs, self.others, self.mounts = [], [], [], []
         self.before = []  # what kldumpctl is started through
         self.ctl_path, self.standin, self.client = CTL, STANDIN, SEND
-        self.shared_memory = shared_memory()
+        self.shared_memory = shared_memory.found()
 
     def environment(self, **more):
         """PATH, a language and nothing of the caller's that a server could read."""
@@ -387,7 +371,7 @@ class Place:
             run.close()
         for disk in self.mounts:
             subprocess.run(["umount", "-l", disk], check=False)
-        remove_shared_memory(shared_memory() - self.shared_memory)
+        shared_memory.remove(shared_memory.found() - self.shared_memory)
         shutil.rmtree(self.folder, ignore_errors=True)
         return found
 

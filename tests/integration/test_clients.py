@@ -39,6 +39,35 @@ def test_a_refused_dump_does_not_take_the_dump_from_its_holder(place, standin):
     run.exits_with(0)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="missing: root, for a filesystem that is slow when told to")
+def test_a_dump_is_over_when_its_seal_can_be_read(place, standin):
+    """Whoever waits for the end of a dump finds its seal, on a slow disk as well; also who asks after its end, while another is dumped."""
+    disk, faults = place.fuse_disk()
+    (faults / "rename").write_text("few.kldump.json")
+    run = place.run(standin, directory=disk / "d").armed()
+    dump = place.start([CTL, "dump", "t", "few", "--passes", "2"], stdout=subprocess.PIPE, text=True)
+    run.wait_state("dumping")
+    run.send("--requests", "2", "--prompt", "8")
+    wait_for(lambda: run.status()["seals"], what="the seal, which is known before it is written")
+    with connect(run) as late:
+        pause, status = late.send("pause", experiment="few"), late.send("status")
+        assert late.receive()["id"] == status and dump.poll() is None
+        (faults / "rename").unlink()
+        assert late.receive()["id"] == pause and (run.directory / "few.kldump.json").exists()
+        assert dump.communicate(timeout=30)[0].startswith("few: complete") and dump.returncode == 0
+        assert json.loads((run.directory / "few.kldump.json").read_text())["sealed_by"] == "limit"
+        run.start_dump("more")
+        assert late.call("pause", experiment="few")["sealed_by"] == "limit" and run.status()["exp"] == "more"
+        with pytest.raises(ControlError) as refused:
+            late.call("pause", experiment="mere")
+        assert refused.value.name == "state" and "does not dump into mere" in str(refused.value) and run.status()["exp"] == "more"
+        assert late.call("pause", experiment="more")["experiment"] == "more"
+        run.wait_state("armed")
+        assert late.call("pause", experiment="more")["experiment"] == "more"
+    place.ctl("stop", "t")
+    run.exits_with(0)
+
+
 def test_a_pause_joined_by_a_stop_is_answered_with_the_seal(place, standin):
     run = place.run(standin).armed()
     run.start_dump("dec")

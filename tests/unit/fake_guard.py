@@ -206,8 +206,13 @@ class Guard(Server):
             self.later(params["for_ms"] / 1000, lambda: self.seal_by("limit"))
         return {"experiment": params["experiment"], "dir": self.run["dir"], "ranks": 1}
 
-    def do_pause(self, _params, _connection):
-        if self.run["exp"] is None:
+    def do_pause(self, params, _connection):
+        wanted = params.get("experiment", self.run["exp"])
+        if wanted != self.run["exp"]:
+            for seal in reversed(self.run["seals"]):
+                if seal["experiment"] == wanted:
+                    return seal
+        if self.run["exp"] is None or wanted != self.run["exp"]:
             raise Failure("state", 1, "run %s is not dumping" % self.run["name"])
         return self._seal()
 

@@ -466,7 +466,7 @@ class Doing(Base):
         self.assertNotIn("switched off", out)
         call = next(p for m, p in guard.calls if m == "dump")
         self.assertEqual((call["hold"], call["for_ms"]), (True, 200))
-        self.assertNotIn("pause", [m for m, _ in guard.calls], "nothing of somebody else is paused")
+        self.assertEqual([p["experiment"] for m, p in guard.calls if m == "pause"], ["dec"], "nothing of somebody else is paused")
         process = self.start("dump", "d", "two", "--passes", "7", "--json")
         self.until(lambda: guard.run["exp"] == "two")
         self.assertEqual(guard.calls[-1][1].get("passes", 7), 7)
