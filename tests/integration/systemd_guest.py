@@ -44,6 +44,19 @@ def cgroup_root():
     raise cache_folder.Missing("a writable mount of cgroup version 2")
 
 
+def remove_cgroup(cgroup):
+    """It and those in it, as soon as all that lived there has ended."""
+    end = time.monotonic() + 20
+    for folder in sorted((Path(found[0]) for found in os.walk(cgroup)), key=lambda path: -len(path.parts)):
+        while folder.exists():
+            try:
+                folder.rmdir()
+            except OSError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.02)
+
+
 class Guest:
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="kldump-guest-"))
@@ -73,6 +86,8 @@ class Guest:
         self.end_cgroup()
         if self.process is not None:
             self.process.wait()
+        for mirror in Path("/sys/fs/cgroup").glob(f"*/{self.name}"):  # what nspawn makes of it in a hierarchy of version 1
+            remove_cgroup(mirror)
         shutil.rmtree(f"/run/systemd/nspawn/propagate/{self.name}", ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -80,16 +95,7 @@ class Guest:
         if not self.cgroup.exists():
             return
         (self.cgroup / "cgroup.kill").write_text("1")
-        folders = sorted((Path(found[0]) for found in os.walk(self.cgroup)), key=lambda path: -len(path.parts))
-        end = time.monotonic() + 20
-        for folder in folders:
-            while folder.exists():
-                try:
-                    folder.rmdir()
-                except OSError:
-                    if time.monotonic() > end:
-                        raise
-                    time.sleep(0.02)
+        remove_cgroup(self.cgroup)
 
     def installed_files(self):
         """Those of `make install`, and where they belong."""
