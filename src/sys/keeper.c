@@ -27,6 +27,7 @@
 enum { KEEPER_FD_CHANNEL = 3, KEEPER_FD_GUARD, KEEPER_FD_OUT, KEEPER_FD_ERR, KEEPER_FD_STATUS };
 enum { KEEPER_FD_CGROUP = KEEPER_FD_STATUS + 1, KEEPER_FD_COUNT = KEEPER_FD_CGROUP - KEEPER_FD_CHANNEL };
 enum { KEEPER_ARGUMENT_CGROUP = 3 };
+enum { KEEPER_DYING_MS = 1000 };
 
 /* What the child needs, all made before the fork: after it, in a program with threads, nothing may be allocated. */
 struct keeper_child {
@@ -272,16 +273,28 @@ static bool keeper_has_ended(const struct keeper *keeper, int timeout_ms)
     return keeper->pid_fd < 0 || poll(&wait, 1, timeout_ms) > 0;
 }
 
+static bool keeper_has_closed(const struct keeper *keeper)
+{
+    struct pollfd channel = {.fd = keeper->channel_fd};
+    return poll(&channel, 1, 0) > 0 && (channel.revents & POLLHUP);
+}
+
 bool keeper_kill_without(const struct keeper *keeper, pid_t main_pid, uint64_t limit_ms)
 {
     cgroup_kill(&keeper->cgroup);
-    struct kill_tree_target target = {.ancestor = keeper_has_ended(keeper, 0) ? getpid() : keeper->pid,
+    bool ended = keeper_has_ended(keeper, 0);
+    struct kill_tree_target target = {.ancestor = ended ? getpid() : keeper->pid,
                                       .main = main_pid,
                                       .cookie = keeper->cookie,
                                       .since_ticks = keeper->since_ticks};
     struct kill_tree tree;
     kill_tree_init(&tree, &target);
     bool empty = kill_tree_until_empty(&tree, limit_ms);
+    /* One that dies closes the channel first; a moment later its children, whom we may not have seen, are ours. */
+    if (!ended && keeper_has_ended(keeper, keeper_has_closed(keeper) ? KEEPER_DYING_MS : 0)) {
+        tree.target.ancestor = getpid();
+        empty = kill_tree_until_empty(&tree, limit_ms);
+    }
     kill_tree_fini(&tree);
     return empty;
 }

@@ -116,9 +116,9 @@ enum error_code keeper_send(const struct keeper *keeper, enum keeper_kind kind, 
 int keeper_receive(struct keeper *keeper, struct keeper_message *ret_message);
 
 /* For a guard whose keeper is gone or does not answer: kills all of the run (`main_pid`: from STARTED; 0 before it and
- * from EXITED on), waits up to `limit_ms`. Blocks. Orphans of a keeper that died were adopted by the caller, as a
- * subreaper: every child of the caller that is younger than the keeper is killed, also one of its own. True: nothing is
- * left. */
+ * from EXITED on), waits up to `limit_ms`, twice where the keeper dies meanwhile. Blocks. Orphans of a keeper that died
+ * were adopted by the caller, as a subreaper: every child of the caller that is younger than the keeper is killed, also
+ * one of its own. True: nothing is left. */
 bool keeper_kill_without(const struct keeper *keeper, pid_t main_pid, uint64_t limit_ms);
 
 /* Closes the channel, upon which a living keeper kills what is left and ends; waits up to `limit_ms` for that, reaps

@@ -56,7 +56,7 @@ static int kill_tree_compare(const void *a, const void *b)
 
 static bool kill_tree_snapshot(struct kill_tree *tree)
 {
-    process_snapshot(&tree->all);
+    tree->is_whole = process_snapshot(&tree->all);
     struct process_list *all = &tree->all;
     for (size_t i = 1; i < all->count; i++)
         if (all->items[i - 1].pid > all->items[i].pid) {
@@ -70,6 +70,7 @@ static bool kill_tree_snapshot(struct kill_tree *tree)
             tree->marks_capacity = all->capacity;
         } else if (all->count > tree->marks_capacity) {
             all->count = tree->marks_capacity; /* out of memory: the next pass sees the others */
+            tree->is_whole = false;
         }
     }
     if (!tree->marks)
@@ -203,7 +204,8 @@ size_t kill_tree_pass(struct kill_tree *tree)
     kill_tree_kill_marked(tree);
     kill_tree_mark_by_cookie(tree);
     kill_tree_kill_marked(tree);
-    return kill_tree_take_members(tree);
+    size_t found = kill_tree_take_members(tree);
+    return found == 0 && !tree->is_whole ? 1 : found; /* who was not seen may live */
 }
 
 static uint64_t kill_tree_now_ms(void)

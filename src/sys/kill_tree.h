@@ -35,6 +35,7 @@ struct kill_tree {
     size_t fresh;                   /* of `members`: those that the call before had not found */
     struct process_list before;     /* private */
     struct process_list all;        /* private */
+    bool is_whole;                  /* private: `all` are all there were */
     unsigned char *marks;           /* private */
     size_t marks_capacity;          /* private */
 };
@@ -47,8 +48,8 @@ void kill_tree_fini(struct kill_tree *tree);
 size_t kill_tree_collect(struct kill_tree *tree);
 
 /* One pass: finds the members and sends KILL to each (whole groups at once where a group holds nobody else, so that a
- * process that forks all the time does not escape). Returns how many live members it found; 0 twice running means that
- * none is left. */
+ * process that forks all the time does not escape). Returns how many live members it found, at least 1 where
+ * not all processes could be seen; 0 twice running means that none is left. */
 size_t kill_tree_pass(struct kill_tree *tree);
 
 /* Passes until two running find nobody, or until `limit_ms` are over: then false, and `members` are the survivors.

@@ -117,26 +117,45 @@ bool process_list_add(struct process_list *list, const struct process *process)
     return true;
 }
 
+static bool process_list_read(struct process_list *list, pid_t pid)
+{
+    if (list->count == list->capacity && !process_list_grow(list))
+        return false;
+    if (process_read(pid, &list->items[list->count]))
+        list->count++;
+    return true;
+}
+
+/* What comes before the processes in /proc fits into the first; one process, and no second one, into the other. */
+enum { PROCESS_FIRST_BYTES = 4096, PROCESS_ENTRY_BYTES = 32 };
+
 bool process_snapshot(struct process_list *list)
 {
+    _Alignas(struct dirent64) char bytes[PROCESS_FIRST_BYTES];
+    size_t size = sizeof bytes;
+    off_t at = 0;
+    ssize_t got = -1;
     list->count = 0;
-    DIR *directory = opendir("/proc");
-    if (!directory)
-        return false;
-    bool whole = true;
-    const struct dirent *entry;
-    while ((entry = readdir(directory)) != NULL) {
-        if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
-            continue;
-        if (list->count == list->capacity && !process_list_grow(list)) {
-            whole = false;
-            break;
+    int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool whole = fd >= 0;
+    while (whole && (got = getdents64(fd, bytes, size)) > 0) {
+        for (ssize_t i = 0; whole && i < got;) {
+            const struct dirent64 *entry = (const void *)(bytes + i);
+            pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+            if (pid > 0 && size == sizeof bytes) { /* the first one: from here on one by one */
+                size = PROCESS_ENTRY_BYTES;
+                whole = lseek(fd, at, SEEK_SET) == at;
+                break;
+            }
+            if (pid > 0)
+                whole = process_list_read(list, pid);
+            at = entry->d_off;
+            i += entry->d_reclen;
         }
-        if (process_read((pid_t)strtol(entry->d_name, NULL, 10), &list->items[list->count]))
-            list->count++;
     }
-    closedir(directory);
-    return whole;
+    if (fd >= 0)
+        close(fd);
+    return whole && got == 0;
 }
 
 void process_list_fini(struct process_list *list)

@@ -28,8 +28,11 @@ bool process_read(pid_t pid, struct process *ret_process);
 /* True unless it is dead: a zombie whose other threads still run is alive, a stopped or frozen process is alive. */
 bool process_is_alive(const struct process *process);
 
-/* All processes, zombies too. `list` is zeroed before the first call and keeps its memory for the next one. False:
- * /proc cannot be read, or memory ran out (then the list holds what fitted). */
+/* All processes, zombies too, in the order of their numbers. `list` is zeroed before the first call and keeps its memory
+ * for the next one. False: /proc cannot be read, or memory ran out (then the list holds what fitted).
+ * Each is read in the moment in which it is listed. So a process that replaces itself by a child all the time does not
+ * slip through: the child is there before the parent ends, has a higher number and comes later. Only where the numbers
+ * begin again it may be missed: by one snapshot, not by two. */
 struct process_list {
     struct process *items;
     size_t count, capacity;

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -142,6 +143,58 @@ static void test_live_process(void **state)
     assert_false(process_read(child, &process));
     assert_int_equal(process_signal(&process, 0), ESRCH);
     close(pipe_fd);
+}
+
+/* A process that lives for a tenth of a millisecond, and then its child; the number of its group. */
+static pid_t start_storm(void)
+{
+    pid_t storm = fork();
+    if (storm != 0) {
+        assert_true(storm > 0);
+        setpgid(storm, storm);
+        return storm;
+    }
+    setpgid(0, 0);
+    while (getppid() != 1) {
+        nanosleep(&(struct timespec){0, 100000}, NULL);
+        if (fork() > 0)
+            _exit(0);
+    }
+    _exit(0);
+}
+
+static bool is_seen(const struct process_list *all, pid_t group)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].group == group && process_is_alive(&all->items[i]))
+            return true;
+    return false;
+}
+
+static void test_snapshot_of_a_storm(void **state)
+{
+    (void)state;
+    enum { LOOKS = 2000 };
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    signal(SIGCHLD, SIG_IGN); /* the dead of the storm, which become ours, are nobody's */
+    pid_t storm = start_storm();
+    struct process_list all = {0};
+    unsigned missed = 0, twice = 0;
+    for (int i = 0, running = 0; i < LOOKS; i++) {
+        assert_true(process_snapshot(&all));
+        running = is_seen(&all, storm) ? 0 : running + 1;
+        missed += running > 0;
+        twice += running > 1;
+    }
+    while (kill(-storm, SIGKILL) == 0)
+        ;
+    signal(SIGCHLD, SIG_DFL);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    for (size_t i = 1; i < all.count; i++)
+        assert_true(all.items[i - 1].pid < all.items[i].pid);
+    process_list_fini(&all);
+    print_message("%d looks, %u missed it, %u after another that had\n", LOOKS, missed, twice);
+    assert_int_equal(twice, 0);
 }
 
 static void test_environment(void **state)
@@ -327,7 +380,7 @@ int main(void)
         cmocka_unit_test(test_alive),           cmocka_unit_test(test_live_process),
         cmocka_unit_test(test_environment),     cmocka_unit_test(test_spared),
         cmocka_unit_test(test_listener_lines),  cmocka_unit_test(test_listener),
-        cmocka_unit_test(test_forget_handlers),
+        cmocka_unit_test(test_forget_handlers), cmocka_unit_test(test_snapshot_of_a_storm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
