@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE.parent / "real"))
 import cache_folder  # noqa: E402
 import sglang_cpu  # noqa: E402
 import shared_memory  # noqa: E402
+from kldump_programs import process_is_alive as is_alive  # noqa: E402
 from ports import free_port  # noqa: E402
 
 BUILD = Path(os.environ.get("KLDUMP_BUILD") or os.environ.get("KLDUMP_BUILD_DIR") or HERE.parents[1] / "build-test").resolve()
@@ -82,12 +83,6 @@ def stat_of(pid):
 def state_of(pid):
     """The state letter of a process; "" when it is gone."""
     return (stat_of(pid) or [""])[0]
-
-
-def is_alive(pid):
-    """Of a killed one the first thread is often a zombie while others still hold its files and locks."""
-    fields = stat_of(pid)
-    return fields != [] and (fields[0] not in "ZX" or int(fields[17]) > 1)
 
 
 def is_exiting(pid):
@@ -265,6 +260,10 @@ class Place:
     def hold_path(self, experiment=None):
         """The file that holds the passes of stand-ins whose KLDUMP_STANDIN_HOLD is that of no experiment."""
         return self.folder / (f"hold-{experiment}" if experiment else "hold")
+
+    def hold_environment(self):
+        """Of a run with `held`."""
+        return {"KLDUMP_STANDIN_HOLD": str(self.hold_path())}
 
     def port(self):
         self.ports.append(free_port())

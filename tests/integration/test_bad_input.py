@@ -208,6 +208,7 @@ ANSWERS = [
     ("status", "/generate", 82, ["POST /generate: HTTP 500"]),
     ("redirect", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health: HTTP 307"]),
     ("huge", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health", "larger than"]),
+    ("slow", "/health", 81, [ARMED_TOO_LATE, "it has not answered whether it is up"]),
     ("endless", "/health", 81, [ARMED_TOO_LATE, "last answer: GET /health", "larger than"]),
 ]
 

@@ -59,7 +59,7 @@ def check_again(place, run, experiment, seal, status=4):
 
 def test_killed_inside_a_prefill(place, standin):
     """Nothing was counted, and a cut prefill has no earlier one to be like: no step can be used."""
-    run = place.run(standin, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())}).armed()
+    run = place.run(standin, environment=place.hold_environment()).armed()
     with run.held("pre", 30):
         begin_request(run, "pre")
         wait_for(lambda: count(run.directory / "pre") >= 30, 60, "30 dump files")

@@ -271,7 +271,7 @@ def test_stopped_twice(place, standin):
 
 def test_ctrl_c_in_a_capture(place, standin):
     """On a terminal it reaches the step as well: the dump is sealed, and the next capture gets another name."""
-    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())})
+    look = Look(place, standin, ROWS, environment=place.hold_environment())
     place.ctl_path = look.programs / "investigator"
     run = guarded.Run(place, standin, name="look", arguments=look.arguments()[1:], environment=look.environment, terminal=True)
     with run.held("capture-dec"):
@@ -311,7 +311,7 @@ def test_killed(place, standin, call):
 
 def test_a_guard_that_is_killed_while_it_dumps(place, standin):
     """What it leaves is no dump: the next server of the same call gets a folder of its own."""
-    look = Look(place, standin, ROWS, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path())})
+    look = Look(place, standin, ROWS, environment=place.hold_environment())
     place.hold_path("invariance-decode-ref").touch()
     process = look.begin()
     wait_for(lambda: any((look.folder / "dumps").glob("invariance-decode-ref/*.pt")), 60, "a dump of invariance")

@@ -96,7 +96,7 @@ def test_a_context_that_the_server_alone_knows(place, standin):
 # ---- what changes in the middle
 
 def held_run(place, standin, **environment):
-    return place.run(standin, environment={"KLDUMP_STANDIN_HOLD": str(place.hold_path()), **environment}).armed()
+    return place.run(standin, environment={**place.hold_environment(), **environment}).armed()
 
 
 @contextlib.contextmanager

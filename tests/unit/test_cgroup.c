@@ -295,7 +295,7 @@ static void test_clear_left(void **state)
 
 /* ---- cgroups of runs that kldumpd spawns ---- */
 
-enum { MAKERS = 6, MAKES = 500 };
+enum { MAKERS = 6, MAKES = 1000 };
 
 static struct {
     pthread_mutex_t lock;

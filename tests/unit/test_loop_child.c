@@ -167,6 +167,8 @@ static void test_deadline_ends_the_group(void **state)
     f->result.error_text = f->error_text;
     child_describe(&f->result, text, sizeof text);
     assert_string_equal(text, "time limit, signal 9");
+    /* Both pipes ended although the second `sleep` had them too: it is dead or dying. */
+    assert_in_range(loop_now_ms() - start_ms, 150, 650);
     /* What it had started, if it came so far, is of its group, too. */
     pid_t second = (pid_t)strtol(f->output, NULL, 10);
     struct process process;
